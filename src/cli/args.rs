@@ -141,7 +141,7 @@ what holds one back that is due.
 
 `care = \"standard\"` at the top of /etc/diskvitals/diskvitals.toml is the schedule for all drives: a short test each week, a long one each month, begun between 22:00 and \
 06:00. [[schedule]] has others. No test starts on a drive that sleeps, is behind USB or a RAID controller, or has a finding that is BAD or endangers data and is new; \
-nor beside another test, a rebuild or a scrub in the same array or on the same controller.
+nor beside another test in its array or on its controller, or a rebuild or scrub of its md, LVM or ZFS array. Those of btrfs are not seen.
 
 Exit status: 0 shown, 1 failed.";
 

@@ -16,13 +16,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::assess::input::Context;
 use crate::assess::risk;
+use crate::block::LayerState;
 use crate::care::settings::TaskSchedule;
 use crate::drive::Transport;
 use crate::facts::smart::{SmartFacts, SmartOutcome};
 use crate::facts::{Facts, KnownDrive};
 use crate::label;
 use crate::policy::Policy;
-use crate::stack::{StorageStack, action_text};
+use crate::stack::action_text;
 use diskvitals_finding::Finding;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_fscheck::schedule::{Schedule, next_due};
@@ -342,7 +343,7 @@ impl<'a> Groups<'a> {
             let layer = facts.layers.get(&device.name);
             let state = layer.filter(|it| it.stuck.is_none()).and_then(|it| it.state.value());
             let does = match state {
-                Some(state) => state.stack().and_then(working),
+                Some(state) => working(state),
                 None => Some("its state is not known".to_owned()),
             };
             if let Some(does) = does {
@@ -352,9 +353,6 @@ impl<'a> Groups<'a> {
         }
         for fs in inventory.btrfs.iter().filter(|fs| fs.devices.len() > 1) {
             let group = format!("btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid));
-            if let Some(does) = working(fs) {
-                groups.working.insert(group.clone(), format!("{group}: {does}"));
-            }
             let drives = fs.devices.iter().flat_map(|name| inventory.drives_below(name));
             groups.add(group, drives);
         }
@@ -381,9 +379,15 @@ impl<'a> Groups<'a> {
 }
 
 /// `check runs`; None: nothing.
-fn working(stack: &dyn StorageStack) -> Option<String> {
-    let action = stack.action().filter(|it| !matches!(*it, "idle" | "frozen" | "none" | ""))?;
-    Some(format!("{} runs", action_text(Some(action))))
+fn working(state: &LayerState) -> Option<String> {
+    let action = match state {
+        LayerState::Zfs(pool) if !pool.has_layout() => {
+            return Some("what `zpool status` says of it is not known".to_owned());
+        }
+        LayerState::Zfs(pool) => pool.running_scan(),
+        state => state.stack()?.running(),
+    };
+    Some(format!("{} runs", action_text(Some(action?))))
 }
 
 impl Facts {

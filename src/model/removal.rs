@@ -135,8 +135,8 @@ impl Judge<'_> {
 
     /// A check and a scrub only read.
     fn running(&mut self, name: &str, stack: &dyn StorageStack) {
-        if let Some(action) = stack.action()
-            && !matches!(action, "idle" | "frozen" | "check" | "scrub" | "none" | "")
+        if let Some(action) = stack.running()
+            && !matches!(action, "check" | "scrub")
         {
             self.no(format!("{name}: {} runs", action_text(Some(action))));
         }

@@ -118,6 +118,11 @@ pub(crate) trait StorageStack {
         None
     }
 
+    /// The same, while anything runs.
+    fn running(&self) -> Option<&str> {
+        self.action().filter(|action| !matches!(*action, "idle" | "frozen" | "none" | ""))
+    }
+
     /// Of what runs: how much is done, and all of it.
     fn progress(&self) -> Option<(u64, u64)> {
         None

@@ -9,7 +9,7 @@ use crate::assess::text::{INFO, evidence, format_span, raised, unknown};
 use crate::block::LayerState;
 use crate::facts::Facts;
 use crate::facts::last_pass::{PassRecord, WholePass};
-use crate::stack::{BtrfsFs, ScanState, StorageStack, pool_of_device, state_file};
+use crate::stack::{BtrfsFs, StorageStack, pool_of_device, state_file};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::{Verdict, WitnessKind};
 
@@ -114,12 +114,10 @@ pub(crate) fn last_scrubs(facts: &Facts, volume: &VolumeFacts) -> Vec<LastScrub>
 }
 
 fn is_running(state: &LayerState, stack: &dyn StorageStack) -> bool {
-    let scan = match state {
-        LayerState::Zfs(pool) => pool.status.as_ref().and_then(|status| status.scan.as_ref()),
-        _ => None,
-    };
-    scan.is_some_and(|scan| !scan.is_resilver && scan.state == ScanState::Running)
-        || matches!(stack.action(), Some("check" | "repair"))
+    match state {
+        LayerState::Zfs(pool) => pool.running_scan() == Some("scrub"),
+        _ => matches!(stack.action(), Some("check" | "repair")),
+    }
 }
 
 fn of_volume(facts: &Facts, volume: &VolumeFacts) -> Vec<Scrubbed> {

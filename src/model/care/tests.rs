@@ -11,6 +11,7 @@ use crate::block::{Layer, LayerState};
 use crate::fixture::*;
 use crate::ledger::Ledger;
 use crate::source_update::SourceUpdate;
+use crate::stack::{PoolScan, PoolStatus, ScanState, ZfsPool};
 use diskvitals_smart::{SmartResponse, fixture};
 
 const HOUR: i64 = 3600;
@@ -42,6 +43,19 @@ fn host() -> TestHost {
     }
     host.read_all(0);
     host.layer("md0", md_state(0, &["sda", "sdb"]), 0);
+    host
+}
+
+/// A pool of the first two drives.
+fn pool() -> TestHost {
+    let below = &["sda", "sdb"];
+    let mut host = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .disk("sdc", "8:32", "C")
+        .disk("sdd", "8:48", "D")
+        .with(device("zfs:tank", "0:0", Layer::ZfsPool { name: "tank".into() }, below));
+    host.read_all(0);
     host
 }
 
@@ -228,6 +242,24 @@ fn what_holds_a_test_back_is_said() {
     md.sync_action = Some("check".into());
     host.layer("md0", LayerState::Md(md), night);
     assert_eq!(held(&host, night), ["md0: check runs"; 2]);
+
+    // A pool that is scrubbed, resilvered or not known holds its members.
+    let scan =
+        |is_resilver| PoolScan { is_resilver, state: ScanState::Running, errors: 0, ended: None };
+    for (status, why) in [
+        (None, "what `zpool status` says of it is not known"),
+        (Some(scan(true)), "resilver runs"),
+        (Some(scan(false)), "scrub runs"),
+    ] {
+        let mut host = pool();
+        let mut node = Node::new(host.clone());
+        node.read(night);
+        host = node.host;
+        let status = status.map(|scan| PoolStatus { scan: Some(scan), ..PoolStatus::default() });
+        host.layer("zfs:tank", LayerState::Zfs(ZfsPool { status, ..ZfsPool::default() }), night);
+        let shown = held(&host, night);
+        assert!(shown.len() == 2 && shown.iter().all(|it| it.ends_with(why)), "{shown:?}");
+    }
 
     // Due since yesterday, and it is noon.
     let passed = fixture::self_test(true, SelfTestOutcome::Passed);

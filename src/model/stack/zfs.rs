@@ -94,6 +94,11 @@ impl ZfsPool {
         self.status.is_some()
     }
 
+    /// `resilver` or `scrub`, while one runs.
+    pub(crate) fn running_scan(&self) -> Option<&'static str> {
+        self.status.as_ref()?.running_scan()
+    }
+
     /// Takes an answer of `zpool status` that was asked for at this time. What is known of the members
     /// stays when there is none.
     pub fn take(&mut self, answer: Result<PoolStatus, String>, at: Timestamp) {

@@ -8,6 +8,8 @@ use crate::block::{BlockDevice, Inventory};
 use crate::stack::Below;
 use crate::volume::Stack;
 
+const RESILVER: &str = "resilver";
+
 /// What `zpool status` says of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
@@ -125,8 +127,13 @@ impl VdevState {
 impl PoolStatus {
     /// Whether members are being filled.
     pub(crate) fn is_resilvering(&self) -> bool {
-        let running = |scan: &PoolScan| scan.is_resilver && scan.state == ScanState::Running;
-        self.scan.as_ref().is_some_and(running)
+        self.running_scan() == Some(RESILVER)
+    }
+
+    /// `resilver` or `scrub`, while one runs.
+    pub(crate) fn running_scan(&self) -> Option<&'static str> {
+        let scan = self.scan.as_ref().filter(|scan| scan.state == ScanState::Running)?;
+        Some(if scan.is_resilver { RESILVER } else { "scrub" })
     }
 
     /// The vdevs of which none may be lost.
