@@ -7,6 +7,7 @@
 pub mod settings;
 #[cfg(test)]
 mod tests;
+pub mod triggers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

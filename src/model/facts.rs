@@ -39,6 +39,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockDevice, Inventory, LayerState};
+use crate::care::triggers::ScrubTrigger;
 use crate::drive::{DriveFacts, DriveKind, Transport};
 use crate::facts::attachments::BypassedDrivers;
 use crate::facts::checks::CheckRecords;
@@ -106,6 +107,7 @@ pub struct Facts {
     pub sources: SourceStates,
     /// What ZFS and btrfs-progs keep of the last scrub, by what it is of.
     pub pass_records: BTreeMap<Subject, PassRecord>,
+    pub scrub_triggers: Latest<Vec<ScrubTrigger>>,
     /// SMART readings and their history. Kept in the store.
     pub smart: SmartReadings,
     pub raid_controllers: RaidControllers,

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{DiskStat, Inventory, LayerState};
+use crate::care::triggers::ScrubTrigger;
 use crate::counters::CounterReading;
 use crate::drive::{DriveFacts, Transport};
 use crate::probe::{MountProbe, StuckProbe};
@@ -63,6 +64,8 @@ pub enum SourceUpdate {
     CountedIo(Observation<Vec<DiskStat>>),
     /// Error counters; complete each time.
     Counters(Observation<Vec<CounterReading>>),
+    /// What starts checks and scrubs by itself; complete each time.
+    ScrubTriggers(Observation<Vec<ScrubTrigger>>),
     KernelLog(Batch),
     /// The kernel's notice of a filesystem error (fanotify's FAN_FS_ERROR).
     FsError(FsErrorNotice),

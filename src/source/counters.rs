@@ -20,6 +20,7 @@ mod btrfs;
 mod btrfs_scrub;
 mod ext4;
 mod md;
+mod scrub_triggers;
 mod scsi;
 mod xfs;
 
@@ -51,6 +52,7 @@ use diskvitals_host::clock::now;
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::WorkerOutcome;
 use diskvitals_host::xfs::XfsError;
+use diskvitals_model::care::triggers::ScrubTrigger;
 use diskvitals_model::counters::{CounterDevice, CounterReading};
 use diskvitals_model::probe::ProbeTarget;
 use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
@@ -62,6 +64,8 @@ const STARTUP_DELAY: Duration = Duration::from_secs(1);
 /// ext4 counts an error some time after it has logged it (save_error_info() and
 /// flush_stashed_error_work(), fs/ext4/super.c).
 const CONFIRMATION_DELAY: Duration = Duration::from_secs(1);
+/// Between two readings of what starts scrubs.
+const TRIGGERS_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Between two readings, however often they are requested.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -81,6 +85,8 @@ pub enum CountersError {
         #[source]
         source: io::Error,
     },
+    #[error("looking for what starts scrubs")]
+    ScrubTriggers(#[source] io::Error),
     #[error(transparent)]
     Xfs(XfsError),
     #[error(transparent)]
@@ -119,6 +125,14 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
             };
             answer.readings =
                 scrub.map_err(|source| CountersError::Scrub { uuid: uuid.clone(), source })?;
+        }
+        CounterGroup::ScrubTriggers => {
+            let triggers = match root.is_recorded() {
+                true => scrub_triggers::read(root),
+                // Runs in the host's mount namespace.
+                false => scrub_triggers::read(&HostRoot::new("/")),
+            };
+            answer.triggers = triggers.map_err(CountersError::ScrubTriggers)?;
         }
         // Runs in the host's mount namespace, whose /sys is that of the host.
         CounterGroup::Xfs { path, dev } => answer
@@ -199,6 +213,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     )
     .await;
     let mut has_reported = false;
+    let mut triggers_due = Instant::now();
     loop {
         // What is logged from here on may be missing in them, however long the others take.
         let begun = now();
@@ -221,6 +236,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
         };
         context.report(SourceUpdate::Counters(observation)).await?;
+        if Instant::now() >= triggers_due {
+            let triggers = read_triggers(&context).await;
+            if triggers.value().is_some() {
+                triggers_due = Instant::now() + TRIGGERS_INTERVAL;
+            }
+            context.report(SourceUpdate::ScrubTriggers(triggers)).await?;
+        }
         if warned != warnings {
             for warning in warnings.iter().filter(|warning| !warned.contains(warning)) {
                 tracing::warn!(%warning, "a counter of errors is not read");
@@ -274,6 +296,22 @@ async fn read_plain_group(context: &Context) -> Result<CounterReadings, GroupErr
         context.requests.clone(),
     )
     .await
+}
+
+async fn read_triggers(context: &Context) -> Observation<Vec<ScrubTrigger>> {
+    let timeout = context.settings.borrow().worker_timeout;
+    let read = read_part(
+        context.probe_workers.clone(),
+        FailureDomains::default(),
+        "what starts scrubs".into(),
+        CounterGroup::ScrubTriggers,
+        timeout,
+        context.requests.clone(),
+    );
+    match read.await {
+        Ok(answer) => Observation::ok(now(), answer.triggers),
+        Err(error) => Observation::failed(now(), with_causes(&error)),
+    }
 }
 
 /// Adds all other counters, read in parallel.
@@ -395,6 +433,7 @@ async fn read_part(
         CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
         CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
         CounterGroup::BtrfsScrub { uuid, .. } => format!("last scrub of the btrfs {uuid}"),
+        CounterGroup::ScrubTriggers => "what starts scrubs".to_owned(),
     };
     let job = Job::Counters { group: part };
     let mut outcome = run_with_retry_in(&workers, &domains, &key, job, timeout).await;

@@ -16,6 +16,7 @@ use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::kubelet::KubeletRecords;
 use diskvitals_finding::path::HostPath;
 use diskvitals_model::block::{Inventory, Layer, LayerState};
+use diskvitals_model::care::triggers::ScrubTrigger;
 use diskvitals_model::counters::CounterReading;
 use diskvitals_model::probe::MountProbe;
 use diskvitals_model::signature::Signature;
@@ -64,6 +65,8 @@ pub enum CounterGroup {
     Btrfs { path: HostPath },
     /// The last scrub of a btrfs, by its UUID; its members: device ids and kernel names.
     BtrfsScrub { uuid: String, members: BTreeMap<String, String> },
+    /// What starts checks and scrubs by itself.
+    ScrubTriggers,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +77,8 @@ pub struct CounterReadings {
     /// The md arrays and bcache devices that exist.
     pub arrays: Vec<String>,
     pub bcache: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<ScrubTrigger>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -289,10 +289,10 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         {
             wrong_namespace(&path.to_string())
         }
-        Job::Counters { group: CounterGroup::BtrfsScrub { .. } }
+        Job::Counters { group: CounterGroup::BtrfsScrub { .. } | CounterGroup::ScrubTriggers }
             if place != WorkerRole::HostMounts && !root.is_recorded() =>
         {
-            wrong_namespace("/var/lib/btrfs")
+            wrong_namespace("/etc and /var/lib/btrfs")
         }
         Job::Counters { group: part } => {
             counters::read(root, part).map_or_else(failed_result, JobResult::Counters)

@@ -7,13 +7,14 @@ use crate::assess::input::{Context, VolumeInput};
 use crate::assess::layers::clear_without_layer;
 use crate::assess::text::{INFO, evidence, format_span, raised, unknown};
 use crate::block::LayerState;
+use crate::care::triggers::{ScrubTrigger, TriggerTarget};
 use crate::facts::Facts;
 use crate::facts::last_pass::{PassRecord, WholePass};
 use crate::stack::{BtrfsFs, StorageStack, pool_of_device, state_file};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::{Verdict, WitnessKind};
 
-const DAY_HOURS: i64 = 24;
+const DAY_HOURS: u32 = 24;
 
 /// The last check or scrub that has read all of an array, a pool or a btrfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ struct Scrubbed {
     file: String,
     is_running: bool,
     is_degraded_pool: bool,
+    /// What else starts it on this node. None: it has not been looked for, or nobody does.
+    triggers: Option<Vec<ScrubTrigger>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,14 @@ fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scru
             name: stack.name(inventory, device),
             label: stack.label(inventory, device),
             is_degraded_pool: is_pool && stack.is_bad(),
+            triggers: match state {
+                LayerState::Md(_) => triggers(facts, TriggerTarget::Md, &[device.clone()]),
+                LayerState::Zfs(_) => {
+                    let pool = pool_of_device(device).unwrap_or_default();
+                    triggers(facts, TriggerTarget::Zfs, &[pool.to_owned()])
+                }
+                _ => None,
+            },
             kind: if is_pool { ScrubKind::Scrub } else { ScrubKind::Check },
             pass: facts.last_pass(device),
             record: is_pool.then(|| facts.pass_record(device)),
@@ -92,6 +103,7 @@ fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scru
         name: fs.name(inventory, &fs.uuid),
         label: fs.label(inventory, &fs.uuid),
         is_degraded_pool: false,
+        triggers: triggers(facts, TriggerTarget::Btrfs, &facts.mount_points_of(fs)),
         kind: ScrubKind::Scrub,
         pass: facts.last_pass_of_btrfs(fs),
         record: Some(facts.pass_record_of_btrfs(fs)),
@@ -99,6 +111,10 @@ fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scru
         is_running: false,
     });
     devices.iter().filter_map(of_device).chain(of_fs).collect()
+}
+
+fn triggers(facts: &Facts, of: TriggerTarget, names: &[String]) -> Option<Vec<ScrubTrigger>> {
+    Some(facts.triggers_of(of, names)?.into_iter().cloned().collect())
 }
 
 /// For people: what is known of each.
@@ -129,7 +145,7 @@ fn btrfs<'a>(facts: &'a Facts, volume: &VolumeFacts) -> Option<&'a BtrfsFs> {
 }
 
 /// No whole check or scrub of an array with redundancy, a ZFS pool or a btrfs has ended for
-/// `scrub_overdue_days`. Information. Sources: the ends in the kernel log; what ZFS and btrfs-progs keep
+/// `scrub_overdue_days`, or for half as long again as the period of what starts them. Information. Sources: the ends in the kernel log; what ZFS and btrfs-progs keep
 /// of the last scrub. Unknown until it has been watched for so long without a gap of the log, where
 /// nothing dates the last one. Clears when one has ended.
 pub(crate) fn overdue(input: &VolumeInput) -> Option<Verdict> {
@@ -144,15 +160,17 @@ pub(super) fn of_devices(context: Context, devices: &[String]) -> Option<Verdict
 }
 
 fn judge(context: Context, all: &[Scrubbed]) -> Option<Verdict> {
-    let days = i64::from(context.policy.scrub_overdue_days);
-    let limit = SignedDuration::from_hours(days * DAY_HOURS);
+    let days = context.policy.scrub_overdue_days;
     if days == 0 || all.is_empty() {
         return (!all.is_empty()).then_some(Verdict::Clear);
     }
     let mut why = None;
     let mut oldest: Option<(&Scrubbed, Quiet)> = None;
     for it in all {
-        match it.age(context, limit) {
+        let active = it.triggers.iter().flatten().filter(|trigger| trigger.is_on());
+        let period = active.filter_map(|trigger| trigger.period_days).max().unwrap_or_default();
+        let hours = (period * DAY_HOURS * 3 / 2).max(days.saturating_mul(DAY_HOURS));
+        match it.age(context, SignedDuration::from_hours(hours.into())) {
             Age::Recent => {}
             Age::Unknown(reason) => drop(why.get_or_insert(reason)),
             Age::Overdue(quiet) => {
@@ -216,6 +234,21 @@ impl Scrubbed {
         }
     }
 
+    /// What was to start one.
+    fn starters(&self, triggers: &[ScrubTrigger]) -> String {
+        let says = |trigger: &ScrubTrigger| match &trigger.off {
+            Some(why) => format!("{} starts none: {why}", trigger.file),
+            None if trigger.needs_online() && self.is_degraded_pool => {
+                format!("{} leaves out a pool that is not ONLINE", trigger.file)
+            }
+            None => format!("{} should have started one", trigger.file),
+        };
+        match triggers {
+            [] => "no timer or cron job that starts one was found".to_owned(),
+            triggers => triggers.iter().map(says).collect::<Vec<_>>().join("; "),
+        }
+    }
+
     fn raise(&self, facts: &Facts, quiet: &Quiet) -> Option<Verdict> {
         let (name, kind) = (&self.label, self.kind.word());
         let span = format_span(quiet.span);
@@ -235,9 +268,9 @@ impl Scrubbed {
         };
         if self.is_running {
             message += "; one is running";
-        } else if self.is_degraded_pool {
-            // Its zfsutils-linux, /usr/lib/zfs-linux/scrub.
-            message += "; Debian's monthly scrub leaves out a pool that is not ONLINE";
+        } else if let Some(triggers) = &self.triggers {
+            message += "; ";
+            message += &self.starters(triggers);
         }
         let seen = match self.pass.ended {
             Some(_) => format!("the last known end{result}"),

@@ -134,6 +134,7 @@ impl Facts {
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
             SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),
             SourceUpdate::CountedIo(_) => Urgency::Nothing,
+            SourceUpdate::ScrubTriggers(seen) => self.scrub_triggers.replace(seen).0,
             SourceUpdate::KernelLog(batch) => self.apply_kernel_log(batch, now),
             SourceUpdate::FsError(notice) => self.apply_fs_error(notice, now),
             SourceUpdate::Counters(seen) => self.apply_counters(seen, now),

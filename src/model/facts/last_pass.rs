@@ -255,6 +255,14 @@ impl Facts {
         }
     }
 
+    /// Where a btrfs is mounted in the host's mount namespace.
+    pub(crate) fn mount_points_of(&self, fs: &BtrfsFs) -> Vec<String> {
+        let is_of = |device: &Option<String>| device.as_ref().is_some_and(|it| fs.has_member(it));
+        let volumes = self.volumes.values().map(|known| &known.facts);
+        let volumes = volumes.filter(|volume| is_of(&volume.device));
+        volumes.flat_map(|volume| &volume.mounts).map(|mount| mount.path.to_string()).collect()
+    }
+
     /// Whether the record of `btrfs scrub` is to be read again.
     pub(super) fn is_btrfs_record_due(&self, fs: &BtrfsFs) -> bool {
         let read = self.pass_record_of_btrfs(fs).map(|record| record.read_at);

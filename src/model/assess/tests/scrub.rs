@@ -4,6 +4,7 @@ use super::pool::{mirrored, tank};
 use super::redundancy::{array, state};
 use super::repaired::reads;
 use crate::block::LayerState;
+use crate::care::triggers::{ScrubTrigger, TriggerTarget};
 use crate::fixture::*;
 use crate::source_update::{SourceStatus, SourceUpdate};
 use crate::stack::{BtrfsFs, MdState, PoolScan, PoolState, ScanState, VdevState};
@@ -121,14 +122,40 @@ fn a_pool_that_dates_its_last_scrub_need_not_have_been_watched() {
 }
 
 #[test]
-fn a_degraded_pool_says_that_a_scheduled_scrub_may_leave_it_out() {
+fn what_starts_scrubs_is_named_and_its_period_counts() {
+    let trigger = |file: &str, days| ScrubTrigger {
+        file: file.into(),
+        period_days: Some(days),
+        ..ScrubTrigger::of(TriggerTarget::Zfs)
+    };
+    let triggers = |host: &mut TestHost, triggers| {
+        host.apply(SourceUpdate::ScrubTriggers(Observation::ok(at(10), triggers)), 10);
+    };
+    let end = |host: &mut TestHost| {
+        let message = message(host, 20)?;
+        Some(message.rsplit_once("errors: 2").unwrap().1.to_owned())
+    };
+    let cron = || trigger("/etc/cron.d/zfsutils-linux", 31);
     let mut host = tank();
+    scanned(&mut host, scan(false, -50 * DAY), 10);
+    assert_eq!(end(&mut host).unwrap(), "", "it was not looked for");
+    let md = ScrubTrigger { of: TriggerTarget::Md, ..trigger("/etc/cron.d/mdadm", 31) };
+    let other = ScrubTrigger { only: vec!["other".into()], ..trigger("weekly@other", 7) };
+    triggers(&mut host, vec![md, other]);
+    assert_eq!(end(&mut host).unwrap(), "; no timer or cron job that starts one was found");
+    let off = ScrubTrigger { off: Some("it is masked".into()), ..trigger("weekly@tank", 92) };
+    triggers(&mut host, vec![cron(), off]);
+    let expected = "; /etc/cron.d/zfsutils-linux should have started one; weekly@tank starts none: it is masked";
+    assert_eq!(end(&mut host).unwrap(), expected);
+    triggers(&mut host, vec![cron()]);
     let mut pool = mirrored(PoolState::Degraded, VdevState::Faulted, None);
     pool.status.as_mut().unwrap().scan = scan(false, -50 * DAY);
     host.layer("zfs:tank", LayerState::Zfs(pool), 10);
-    let message = message(&mut host, 20).unwrap();
-    let expected = "; Debian's monthly scrub leaves out a pool that is not ONLINE";
-    assert!(message.ends_with(expected), "{message}");
+    let expected = "; /etc/cron.d/zfsutils-linux leaves out a pool that is not ONLINE";
+    assert_eq!(end(&mut host).unwrap(), expected);
+    let quarterly = ScrubTrigger { only: vec!["tank".into()], ..trigger("q@tank", 92) };
+    triggers(&mut host, vec![quarterly]);
+    assert_eq!(end(&mut host), None, "once in a quarter");
 }
 
 #[test]
