@@ -18,7 +18,7 @@ fn the_counters_of_every_recorded_host_are_read_as_expected() {
             continue;
         }
         let root = HostRoot::new(&tree);
-        let CounterReadings { mut readings, warnings, arrays, bcache } =
+        let CounterReadings { mut readings, warnings, arrays, bcache, .. } =
             read(&root, &CounterGroup::Plain).expect("read");
         assert_eq!((warnings, bcache), (vec![], vec![]), "{}", tree.display());
         for array in arrays {
