@@ -136,12 +136,13 @@ const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its
 
 The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
 
-const CARE_HELP: &str = "Shows the self-tests that the daemon starts by a schedule: when one last came to its end, whoever started it, when the next is due, and \
-what holds one back that is due.
+const CARE_HELP: &str = "Shows self-tests, checks of arrays and scrubs: when one last came to its end, whoever started it, when the daemon starts the next, and what \
+holds one back that is due. Of arrays without a schedule, it shows the timer or cron job of the system that starts it.
 
-`care = \"standard\"` at the top of /etc/diskvitals/diskvitals.toml is the schedule for all drives: a short test each week, a long one each month, begun between 22:00 and \
-06:00. [[schedule]] has others. No test starts on a drive that sleeps, is behind USB or a RAID controller, or has a finding that is BAD or endangers data and is new; \
-nor beside another test in its array or on its controller, or a rebuild or scrub of its md, LVM or ZFS array. Those of btrfs are not seen.
+`care = \"standard\"` at the top of /etc/diskvitals/diskvitals.toml is the schedule for all drives, md arrays, ZFS pools and btrfs: a short test each week, a long one and a \
+check or scrub each month, begun between 22:00 and 06:00. [[schedule]] has others. Nothing starts on a drive that sleeps, is behind USB or a RAID controller, or has a finding \
+that is BAD or endangers data and is new; nor beside anything else on its controller or in its array, nor in a rebuild. What the system scrubs already is left to it, unless a \
+[[schedule]] names it in `arrays`.
 
 Exit status: 0 shown, 1 failed.";
 
@@ -205,8 +206,11 @@ pub enum Command {
         /// Return as soon as the drive has started the test
         #[arg(long)]
         no_wait: bool,
+        /// Also if an advisory says that the drive's firmware does not survive it
+        #[arg(long)]
+        force: bool,
     },
-    /// Show the self-tests that the daemon starts by a schedule: the last, the next, what holds one back
+    /// Show self-tests and scrubs by a schedule: the last, the next, what holds one back
     #[command(long_about = CARE_HELP)]
     Care {
         /// Only this drive, by any of its names

@@ -110,17 +110,15 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 }
                 None => client.drives().await?,
             };
-            out.show("ListDrivesResponse", &answer, || {
-                render::care::table(&answer.drives, &out.screen)
-            })?;
+            out.show("ListDrivesResponse", &answer, || render::care::table(&answer, &out.screen))?;
         }
         Command::Replace { drive } => {
             let answer = connect().await?.removal(drive).await?;
             out.show("Removal", &answer, || render::removal::text(&answer, &out.screen))?;
             return Ok(status_of(answer.answer() != wire::removal::Answer::Yes));
         }
-        Command::SelfTest { drive, kind, no_wait } => {
-            return self_test(&out, &connect().await?, drive, *kind, *no_wait).await;
+        Command::SelfTest { drive, kind, no_wait, force } => {
+            return self_test(&out, &connect().await?, drive, *kind, *no_wait, *force).await;
         }
         Command::Volumes { stale: true, .. } => {
             let answer = connect().await?.attachments("", "", true).await?;
@@ -309,10 +307,11 @@ async fn self_test(
     drive: &str,
     kind: TestKind,
     no_wait: bool,
+    force: bool,
 ) -> Result<ExitCode, Error> {
     let before = client.drive(drive).await?;
     let mut test = SelfTestTracker::new(&before, kind);
-    let started = client.start_self_test(drive, kind.wire()).await?;
+    let started = client.start_self_test(drive, kind.wire(), force).await?;
     let mut shown = None;
     loop {
         let now = client.drive(&started.drive_id).await?;

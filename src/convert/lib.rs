@@ -23,6 +23,8 @@ use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
 use diskvitals_kernel_log::event::Line;
 use diskvitals_model::advice::{self, Action, Advice};
 use diskvitals_model::assess::scrub::LastScrub;
+use diskvitals_model::care::scrubs::ScrubTask;
+use diskvitals_model::care::settings::Task;
 use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
@@ -257,18 +259,36 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
 }
 
 fn care_task(task: &CareTask) -> wire::CareTask {
-    use wire::care_task::State;
-    let (state, why) = match &task.state {
-        CareState::Waits => (State::Waiting, ""),
-        CareState::Held { why } => (State::Held, why.as_str()),
-        CareState::Runs | CareState::Starts => (State::Running, ""),
-    };
+    let (state, why) = care_state(&task.state);
     wire::CareTask {
         kind: smart::self_test_kind(task.kind).into(),
         ended: task.ended.map(time),
         due: Some(time(task.due)),
         state: state.into(),
-        why: why.to_owned(),
+        why,
+    }
+}
+
+/// The check of an array, or the scrub of a pool or a btrfs.
+pub fn scrub_task(task: &ScrubTask) -> wire::ScrubTask {
+    let (state, why) = care_state(&task.state);
+    wire::ScrubTask {
+        name: task.name.clone(),
+        task: task.task.map_or("", Task::name).to_owned(),
+        ended: task.ended.map(time),
+        due: task.due.map(time),
+        state: state.into(),
+        why,
+        others: task.others.clone(),
+    }
+}
+
+fn care_state(state: &CareState) -> (wire::care_task::State, String) {
+    use wire::care_task::State;
+    match state {
+        CareState::Waits => (State::Waiting, String::new()),
+        CareState::Held { why } => (State::Held, why.clone()),
+        CareState::Runs | CareState::Starts => (State::Running, String::new()),
     }
 }
 

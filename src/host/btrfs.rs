@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
+use nix::sys::statfs::{BTRFS_SUPER_MAGIC, fstatfs};
 
 use crate::sys;
 use diskvitals_finding::btrfs_space::{
@@ -60,6 +61,34 @@ pub enum BtrfsError {
         #[source]
         source: io::Error,
     },
+}
+
+/// What reads all of the btrfs of `directory` now, and would be cancelled by a freeze (since Linux 6.19):
+/// `a scrub`, `device replace`. None also of another filesystem. Needs CAP_SYS_ADMIN.
+pub fn running_read(directory: BorrowedFd<'_>) -> io::Result<Option<String>> {
+    if fstatfs(directory)?.filesystem_type() != BTRFS_SUPER_MAGIC {
+        return Ok(None);
+    }
+    let (highest, uuid) = filesystem(&sys::btrfs_fs_info(directory)?);
+    // Since Linux 5.10.
+    let operation = std::fs::read_to_string(format!("/sys/fs/btrfs/{uuid}/exclusive_operation"));
+    let operation = operation.unwrap_or_default();
+    if operation.contains("replace") {
+        return Ok(Some(operation.trim().to_owned()));
+    }
+    for id in 1..=highest.min(MAX_DEVICE_ID) {
+        match sys::btrfs_scrub_progress(directory, id) {
+            Ok(()) => return Ok(Some("a scrub".to_owned())),
+            Err(error) if is(&error, Errno::ENOTCONN) || is(&error, Errno::ENODEV) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The UUID of the btrfs of `directory`, as in /sys/fs/btrfs.
+pub fn uuid(directory: BorrowedFd<'_>) -> io::Result<String> {
+    Ok(filesystem(&sys::btrfs_fs_info(directory)?).1)
 }
 
 /// None where the ioctl is not supported: a mount of one file, a filesystem other than btrfs. Does

@@ -12,6 +12,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::block::dev_no;
+use crate::btrfs;
 use crate::mounting::mount_id;
 use crate::sys;
 use diskvitals_finding::dev::DevNo;
@@ -59,6 +60,11 @@ impl OpenMount {
 
     pub fn has_dev(&self, dev: DevNo) -> bool {
         self.devs.contains(&dev)
+    }
+
+    /// What a freeze would cancel: see `btrfs::running_read`.
+    pub fn running_read(&self) -> io::Result<Option<String>> {
+        btrfs::running_read(self.fd.as_fd())
     }
 
     pub fn freeze(&self) -> Result<(), Errno> {

@@ -8,6 +8,8 @@ pub(crate) const XFS_GEOMETRY: usize = 256;
 /// sizeof(struct btrfs_ioctl_fs_info_args), sizeof(struct btrfs_ioctl_dev_info_args).
 pub(crate) const BTRFS_FS_INFO: usize = 1024;
 pub(crate) const BTRFS_DEV_INFO: usize = 4096;
+/// struct btrfs_ioctl_scrub_args, which is padded to 1 KiB.
+pub(crate) const BTRFS_SCRUB: usize = 1024;
 /// struct btrfs_ioctl_space_args without its results, and one result.
 pub(crate) const BTRFS_SPACE_HEADER: usize = 16;
 pub(crate) const BTRFS_SPACE_SLOT: usize = 24;

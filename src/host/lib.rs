@@ -10,6 +10,7 @@ pub mod block;
 pub mod blocking;
 pub mod btrfs;
 pub mod clock;
+pub mod detached;
 pub mod dm;
 pub mod exec;
 pub mod fanotify;

@@ -22,11 +22,11 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     #[error(
-        "what holds writers would not be in the host's PID namespace, and would be killed meanwhile when the daemon's ends: run the daemon on the host, or with hostPID"
+        "what must outlive the daemon would not be in the host's PID namespace, and would be killed meanwhile when the daemon's ends: run the daemon on the host, or with hostPID"
     )]
     ForeignPidNamespace,
     #[error(
-        "whether what holds writers would be in the host's PID namespace is unknown: {} does not show this process", .0.display()
+        "whether what must outlive the daemon would be in the host's PID namespace is unknown: {} does not show this process", .0.display()
     )]
     UnknownPidNamespace(PathBuf),
     #[error(

@@ -26,6 +26,8 @@ mod raw {
     // BTRFS_IOC_FS_INFO and BTRFS_IOC_DEV_INFO of linux/btrfs.h.
     nix::ioctl_read!(btrfs_fs_info, 0x94, 31, [u8; super::BTRFS_FS_INFO]);
     nix::ioctl_readwrite!(btrfs_dev_info, 0x94, 30, [u8; super::BTRFS_DEV_INFO]);
+    // BTRFS_IOC_SCRUB_PROGRESS of linux/btrfs.h.
+    nix::ioctl_readwrite!(btrfs_scrub_progress, 0x94, 29, [u8; super::BTRFS_SCRUB]);
     // BTRFS_IOC_SPACE_INFO of linux/btrfs.h. The size in the request number is that of the header,
     // struct btrfs_ioctl_space_args; the results follow it.
     nix::ioctl_readwrite!(btrfs_space_info, 0x94, 20, [u8; super::BTRFS_SPACE_HEADER]);
@@ -133,6 +135,16 @@ pub(crate) fn btrfs_dev_info(
     // SAFETY: as for `xfs_geometry`; the kernel reads the id and a UUID of zeros (any UUID).
     unsafe { raw::btrfs_dev_info(directory.as_raw_fd(), &raw mut info) }?;
     Ok(info)
+}
+
+/// BTRFS_IOC_SCRUB_PROGRESS of the member `id`. ENOTCONN if neither a scrub nor a replacement reads it,
+/// ENODEV if there is none.
+pub(crate) fn btrfs_scrub_progress(directory: BorrowedFd<'_>, id: u64) -> io::Result<()> {
+    let mut arguments = [0; BTRFS_SCRUB];
+    arguments[..8].copy_from_slice(&id.to_ne_bytes());
+    // SAFETY: as for `xfs_geometry`: the size in the request number is the array's.
+    unsafe { raw::btrfs_scrub_progress(directory.as_raw_fd(), &raw mut arguments) }?;
+    Ok(())
 }
 
 /// BTRFS_IOC_SPACE_INFO. `buffer` starts with a struct btrfs_ioctl_space_args; its space_slots is

@@ -1,15 +1,18 @@
-//! Self-tests of drives that the daemon starts by a schedule.
+//! Self-tests of drives, and checks and scrubs of arrays, that the daemon starts by a schedule.
 //!
-//! In: the facts, the active findings, the time. Out: which tests start now, and what each of the others
+//! In: the facts, the active findings, the time. Out: what starts now, and what each of the others
 //! waits for. The drives' own logs say what has run, whoever started it: smartd's tests count. Kept in the
-//! store is only which test the daemon started last (`SmartHistory::started`). Pure.
+//! store is only which test the daemon started last (`SmartHistory::started`). Scrubs: `scrubs`. Pure.
 
+mod groups;
+pub mod scrubs;
 pub mod settings;
 #[cfg(test)]
 mod tests;
 pub mod triggers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -17,18 +20,18 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::assess::input::Context;
 use crate::assess::risk;
-use crate::block::LayerState;
-use crate::care::settings::TaskSchedule;
+use crate::care::groups::{Busy, Groups};
+use crate::care::scrubs::{ScrubStart, ScrubTask};
+use crate::care::settings::{Task, TaskSchedule};
 use crate::drive::Transport;
 use crate::facts::smart::{SmartFacts, SmartOutcome};
 use crate::facts::{Facts, KnownDrive};
-use crate::label;
 use crate::policy::Policy;
-use crate::stack::action_text;
 use diskvitals_finding::Finding;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_fscheck::schedule::{Schedule, next_due};
 use diskvitals_smart::SelfTestKind;
+use diskvitals_smart::advisory::forbidden_test;
 use diskvitals_smart::history::StartedTest;
 use diskvitals_smart::report::{SelfTest, SelfTestOutcome, SmartReport};
 use diskvitals_smart::rules::self_tests::hours_since;
@@ -68,7 +71,10 @@ pub enum CareState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CarePlan {
     pub tasks: BTreeMap<DriveId, Vec<CareTask>>,
+    /// Of all that is scrubbed, also without a schedule.
+    pub scrubs: Arc<Vec<ScrubTask>>,
     pub starts: Vec<(DriveId, SelfTestKind)>,
+    pub scrub_starts: Vec<ScrubStart>,
 }
 
 /// `active`: the active findings.
@@ -79,9 +85,6 @@ pub fn plan<'a>(
     zone: &TimeZone,
     now: Timestamp,
 ) -> CarePlan {
-    if policy.care.is_off() {
-        return CarePlan::default();
-    }
     let context = Context { facts, policy, now };
     let failing = risk::drive_findings(context, active);
     let obstacles = failing.iter().filter_map(|(id, failure)| Some((id, failure.alarming()?)));
@@ -91,7 +94,7 @@ pub fn plan<'a>(
         zone,
         now,
         findings: obstacles.collect(),
-        groups: Groups::of(facts),
+        groups: if policy.care.is_off() { Groups::default() } else { Groups::of(facts) },
     };
     planner.plan()
 }
@@ -106,13 +109,20 @@ struct Planner<'a> {
     groups: Groups<'a>,
 }
 
-/// A test that is due, with nothing of its own drive against it but the hours.
+/// A task that is due, with nothing of its own against it but the hours.
 struct Due<'a> {
-    drive: &'a DriveId,
-    at: usize,
+    task: DueTask<'a>,
+    name: String,
+    drives: Vec<&'a DriveId>,
     due: Timestamp,
     is_long: bool,
     closed: Option<String>,
+}
+
+/// By its place in the plan.
+enum DueTask<'a> {
+    SelfTest(&'a DriveId, usize),
+    Scrub(usize),
 }
 
 impl<'a> Planner<'a> {
@@ -131,9 +141,14 @@ impl<'a> Planner<'a> {
             }
             let tasks = self.tasks_of(known, smart);
             queue.extend(tasks.iter().enumerate().filter_map(|(at, (task, closed))| {
-                let closed = closed.clone();
-                let is_long = task.kind == SelfTestKind::Long;
-                let due = Due { drive: id, at, due: task.due, is_long, closed };
+                let due = Due {
+                    task: DueTask::SelfTest(id, at),
+                    name: name(known).to_owned(),
+                    drives: vec![id],
+                    due: task.due,
+                    is_long: task.kind == SelfTestKind::Long,
+                    closed: closed.clone(),
+                };
                 (task.state == CareState::Starts).then_some(due)
             }));
             if !tasks.is_empty() {
@@ -141,21 +156,56 @@ impl<'a> Planner<'a> {
                 plan.tasks.insert(id.clone(), tasks);
             }
         }
+        let mut scrubs = self.scrubs();
+        // Of what is on drives that are not known: images, for instance.
+        let mut elsewhere: Option<String> = None;
+        for (at, it) in scrubs.iter().enumerate() {
+            let name = &it.task.name;
+            if it.task.state == CareState::Runs {
+                let why = format!("{name}: {} runs", it.task.kind.word());
+                it.drives.iter().for_each(|id| self.groups.occupy(&mut busy, id, &why));
+                elsewhere = elsewhere.or_else(|| it.drives.is_empty().then_some(why));
+            }
+            if let (CareState::Starts, Some(due)) = (&it.task.state, it.task.due) {
+                queue.push(Due {
+                    task: DueTask::Scrub(at),
+                    name: name.clone(),
+                    drives: it.drives.clone(),
+                    due,
+                    is_long: true,
+                    closed: it.closed.clone(),
+                });
+            }
+        }
         // One that waits keeps its place: no later one goes before it for ever.
         queue.sort_by_key(|due| (due.due, !due.is_long));
         for due in queue {
-            let Some(task) = plan.tasks.get_mut(due.drive).and_then(|all| all.get_mut(due.at))
-            else {
-                continue;
-            };
-            let held = due.closed.or_else(|| self.groups.conflict(&busy, due.drive));
-            let name = self.facts.drives.get(due.drive).map_or("", name);
-            self.groups.occupy(&mut busy, due.drive, &format!("a test of {name} is due first"));
-            match held {
-                Some(why) => task.state = CareState::Held { why },
-                None => plan.starts.push((due.drive.clone(), task.kind)),
+            let conflict = |id: &&DriveId| self.groups.conflict(&busy, id);
+            let mut held = due.closed.or_else(|| due.drives.iter().find_map(conflict));
+            let what = if matches!(due.task, DueTask::Scrub(_)) { "scrub" } else { "test" };
+            let why = format!("a {what} of {} is due first", due.name);
+            due.drives.iter().for_each(|id| self.groups.occupy(&mut busy, id, &why));
+            if due.drives.is_empty() {
+                held = held.or_else(|| elsewhere.clone());
+                elsewhere.get_or_insert(why);
+            }
+            match due.task {
+                DueTask::SelfTest(id, at) => {
+                    let Some(task) = plan.tasks.get_mut(id).and_then(|all| all.get_mut(at)) else {
+                        continue;
+                    };
+                    match held {
+                        Some(why) => task.state = CareState::Held { why },
+                        None => plan.starts.push((id.clone(), task.kind)),
+                    }
+                }
+                DueTask::Scrub(at) => match held {
+                    Some(why) => scrubs[at].task.state = CareState::Held { why },
+                    None => plan.scrub_starts.extend(scrubs[at].start.clone()),
+                },
             }
         }
+        plan.scrubs = Arc::new(scrubs.into_iter().map(|it| it.task).collect());
         plan
     }
 
@@ -171,12 +221,21 @@ impl<'a> Planner<'a> {
             devices.chain([known.facts.name.as_str(), known.facts.id.as_str()]).collect();
         let kinds = [SelfTestKind::Short, SelfTestKind::Long].into_iter();
         let task = |kind: SelfTestKind| {
-            let schedule = self.policy.care.schedule(kind, &names)?;
+            let schedule = self.policy.care.schedule(Task::of_self_test(kind), &names)?;
             let ended = last_ended(report, *read, kind);
-            let started = smart.history.started.get(&kind);
-            let (due, refusal) = self.due(&schedule, known, (report, *read), ended, started, kind);
+            let was_aborted = |at: Timestamp| was_aborted(report, *read, at, kind);
+            let past = Past {
+                ended,
+                started: smart.history.started.get(&kind),
+                was_aborted: &was_aborted,
+            };
+            let id = known.facts.id.as_str();
+            let (due, refusal) = self.due(&schedule, id, known.first_seen, &past);
             let is_due = due <= self.now;
-            let state = match self.obstacle(known, smart) {
+            let obstacle = self.obstacle(known, smart);
+            let forbidden =
+                || forbidden_test(&self.policy.smart.advisories, &report.identity, kind);
+            let state = match obstacle.or_else(forbidden) {
                 _ if self.is_running(smart) => CareState::Runs,
                 _ if let Some(why) = refusal.filter(|_| !is_due) => CareState::Held { why },
                 Some(why) if is_due => CareState::Held { why },
@@ -189,31 +248,26 @@ impl<'a> Planner<'a> {
         kinds.filter_map(task).collect()
     }
 
-    /// When it is due, and why the last start was refused.
+    /// When it is due, and why the last start was refused. `id`: what spreads the starts.
     fn due(
         &self,
         schedule: &TaskSchedule,
-        known: &KnownDrive,
-        (report, read): (&SmartReport, Timestamp),
-        ended: Option<Timestamp>,
-        started: Option<&StartedTest>,
-        kind: SelfTestKind,
+        id: &str,
+        first_seen: Timestamp,
+        past: &Past,
     ) -> (Timestamp, Option<String>) {
-        let id = known.facts.id.as_str();
         let after = |time: Timestamp, wait| time.checked_add(wait).unwrap_or(Timestamp::MAX);
         let Some(when) = &schedule.when else { return (Timestamp::MAX, None) };
         let next = |last: Timestamp, jitter| {
             let next = next_due(when, self.facts.wall_time(last), id, jitter, self.zone);
             self.facts.steady_time(next)
         };
-        let newer = started.filter(|started| ended.is_none_or(|ended| ended < started.at));
-        match (newer, ended) {
+        match (past.open(), past.ended) {
             (Some(StartedTest { at, refused: Some(why), .. }), _) => {
                 (after(*at, AFTER_REFUSAL), Some(why.clone()))
             }
             (Some(started), _)
-                if started.attempts < MAX_ATTEMPTS
-                    && was_aborted(report, read, started.at, kind) =>
+                if started.attempts < MAX_ATTEMPTS && (past.was_aborted)(started.at) =>
             {
                 (after(started.at, RETRY), None)
             }
@@ -222,10 +276,10 @@ impl<'a> Planner<'a> {
             // The first ones are spread over a whole period.
             (None, None) => match when {
                 Schedule::Every(period) => {
-                    let first = next(known.first_seen, *period);
+                    let first = next(first_seen, *period);
                     (first.checked_sub(*period).unwrap_or(first), None)
                 }
-                Schedule::At(_) => (next(known.first_seen, schedule.jitter), None),
+                Schedule::At(_) => (next(first_seen, schedule.jitter), None),
             },
         }
     }
@@ -277,6 +331,30 @@ impl<'a> Planner<'a> {
     }
 }
 
+/// What is known of a task's last times.
+struct Past<'a> {
+    ended: Option<Timestamp>,
+    started: Option<&'a StartedTest>,
+    /// Of one that was started then.
+    was_aborted: &'a dyn Fn(Timestamp) -> bool,
+}
+
+impl Past<'_> {
+    /// The last start, unless one has come to its end since.
+    fn open(&self) -> Option<&StartedTest> {
+        self.started.filter(|started| self.ended.is_none_or(|ended| ended < started.at))
+    }
+}
+
+/// A start, with how many attempts there have been.
+fn attempt(at: Timestamp, ended: Option<Timestamp>, before: Option<&StartedTest>) -> StartedTest {
+    let again = before.filter(|before| {
+        ended.is_none_or(|ended| ended < before.at) && at.duration_since(before.at) < AFTER_REFUSAL
+    });
+    let attempts = again.map_or(0, |before| before.attempts).saturating_add(1);
+    StartedTest { at, attempts, refused: None }
+}
+
 fn name(known: &KnownDrive) -> &str {
     match known.facts.name.as_str() {
         "" => known.facts.id.as_str(),
@@ -314,100 +392,19 @@ fn was_aborted(report: &SmartReport, read: Timestamp, at: Timestamp, kind: SelfT
     })
 }
 
-/// Of the drives of an array, and of those on a controller, one is tested at a time.
-struct Groups<'a> {
-    /// By drive: names of arrays, pools and controllers.
-    of_drive: BTreeMap<&'a DriveId, BTreeSet<String>>,
-    /// What an array does besides, or that this is not known.
-    working: Busy,
-}
-
-/// Why nothing starts, by group.
-type Busy = BTreeMap<String, String>;
-
-impl<'a> Groups<'a> {
-    fn of(facts: &'a Facts) -> Groups<'a> {
-        let mut groups = Groups { of_drive: BTreeMap::new(), working: BTreeMap::new() };
-        let mut on_controller: BTreeMap<&str, Vec<&DriveId>> = BTreeMap::new();
-        for (id, known) in facts.drives.iter().filter(|(_, it)| it.missing_since.is_none()) {
-            groups.of_drive.entry(id).or_default().insert(format!("drive {id}"));
-            if let Some(pci) = &known.facts.location.pci {
-                on_controller.entry(pci).or_default().push(id);
-            }
-        }
-        for (pci, drives) in on_controller {
-            groups.add(format!("controller {pci}"), drives.into_iter());
-        }
-        let Some(inventory) = facts.inventory() else { return groups };
-        for device in inventory.devices.values().filter(|it| it.layer.has_state()) {
-            let group = label::device(inventory, &device.name);
-            let layer = facts.layers.get(&device.name);
-            let state = layer.filter(|it| it.stuck.is_none()).and_then(|it| it.state.value());
-            let does = match state {
-                Some(state) => working(state),
-                None => Some("its state is not known".to_owned()),
-            };
-            if let Some(does) = does {
-                groups.working.insert(group.clone(), format!("{group}: {does}"));
-            }
-            groups.add(group, inventory.drives_below(&device.name).into_iter());
-        }
-        for fs in inventory.btrfs.iter().filter(|fs| fs.devices.len() > 1) {
-            let group = format!("btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid));
-            let drives = fs.devices.iter().flat_map(|name| inventory.drives_below(name));
-            groups.add(group, drives);
-        }
-        groups
-    }
-
-    fn add(&mut self, group: String, drives: impl Iterator<Item = &'a DriveId>) {
-        for id in drives {
-            self.of_drive.entry(id).or_default().insert(group.clone());
-        }
-    }
-
-    fn conflict(&self, busy: &Busy, drive: &DriveId) -> Option<String> {
-        let groups = self.of_drive.get(drive)?;
-        let of = |known: &Busy| groups.iter().find_map(|group| known.get(group).cloned());
-        of(&self.working).or_else(|| of(busy))
-    }
-
-    fn occupy(&self, busy: &mut Busy, drive: &DriveId, why: &str) {
-        for group in self.of_drive.get(drive).into_iter().flatten() {
-            busy.entry(group.clone()).or_insert_with(|| why.to_owned());
-        }
-    }
-}
-
-/// `check runs`; None: nothing.
-fn working(state: &LayerState) -> Option<String> {
-    let action = match state {
-        LayerState::Zfs(pool) if !pool.has_layout() => {
-            return Some("what `zpool status` says of it is not known".to_owned());
-        }
-        LayerState::Zfs(pool) => pool.running_scan(),
-        state => state.stack()?.running(),
-    };
-    Some(format!("{} runs", action_text(Some(action?))))
-}
-
 impl Facts {
     /// Before the command is given.
     pub fn note_test_started(&mut self, drive: &DriveId, kind: SelfTestKind, at: Timestamp) {
         if let Some(smart) = self.smart_of_known(drive) {
             let history = std::sync::Arc::make_mut(&mut smart.history);
-            let (ended, before) = match &history.last {
+            let started = match &history.last {
                 Some((read, report)) => {
-                    (last_ended(report, *read, kind), history.started.get(&kind))
+                    let ended = last_ended(report, *read, kind);
+                    attempt(at, ended, history.started.get(&kind))
                 }
-                None => (None, None),
+                None => attempt(at, None, None),
             };
-            let again = before.filter(|before| {
-                ended.is_none_or(|ended| ended < before.at)
-                    && at.duration_since(before.at) < AFTER_REFUSAL
-            });
-            let attempts = again.map_or(0, |before| before.attempts).saturating_add(1);
-            history.started.insert(kind, StartedTest { at, attempts, refused: None });
+            history.started.insert(kind, started);
         }
     }
 }

@@ -4,7 +4,7 @@ mod apply;
 pub mod attachments;
 pub(crate) mod btrfs_members;
 pub mod checks;
-mod corruption;
+pub(crate) mod corruption;
 pub mod counters;
 pub mod device_names;
 pub mod disk_io;

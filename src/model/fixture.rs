@@ -455,6 +455,7 @@ pub fn published(name: &str, serial: &str) -> Drive {
         errors: None,
         smart: None,
         care: Vec::new(),
+        forbidden_tests: Vec::new(),
     }
 }
 

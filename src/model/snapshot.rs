@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::assess::scrub::LastScrub;
 use crate::block::Inventory;
 use crate::care::CareTask;
+use crate::care::scrubs::ScrubTask;
 use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::kernel_log::lost_records::LostRecords;
@@ -31,6 +32,7 @@ use diskvitals_finding::timing::Timings;
 use diskvitals_finding::{Finding, Health, UnknownCause};
 use diskvitals_fscheck::Check;
 use diskvitals_kernel_log::error_history::ErrorHistory;
+use diskvitals_smart::SelfTestKind;
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -62,6 +64,8 @@ pub struct Snapshot {
     pub models: Arc<ModelStatistics>,
     /// The imported ZFS pools whose state is known now, by name.
     pub zfs_pools: BTreeMap<String, Arc<KnownPool>>,
+    /// Checks and scrubs of arrays, pools and btrfs.
+    pub scrubs: Arc<Vec<ScrubTask>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -248,6 +252,8 @@ pub struct Drive {
     pub smart: Option<Arc<SmartFacts>>,
     /// What a schedule does to it.
     pub care: Vec<CareTask>,
+    /// The self-tests that its firmware does not survive, and why they are not started.
+    pub forbidden_tests: Vec<(SelfTestKind, String)>,
 }
 
 impl Drive {

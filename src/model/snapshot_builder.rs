@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::block::LayerState;
-use crate::care::CareTask;
+use crate::care::CarePlan;
 use crate::cause::{self, Cause};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -26,7 +26,7 @@ use crate::policy::Policy;
 use crate::probe::Usage;
 use crate::snapshot::{Drive, KnownPool, NodeState, Snapshot, Volume, VolumeUsage};
 use crate::stack;
-use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::ids::{CauseId, FindingId, VolumeId};
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Health, Subject};
@@ -71,7 +71,7 @@ pub struct SnapshotInput<'a> {
     /// The builder marks what maintenance explains.
     pub ledger: &'a mut Ledger,
     pub policy: &'a Policy,
-    pub care: &'a BTreeMap<DriveId, Vec<CareTask>>,
+    pub care: &'a CarePlan,
     /// The builder sets `health`.
     pub node: NodeState,
     pub settled: bool,
@@ -118,6 +118,7 @@ impl SnapshotBuilder {
             history: scene.ledger.history().clone(),
             models: models(previous, scene.facts),
             zfs_pools: zfs_pools(previous, scene.facts),
+            scrubs: scene.care.scrubs.clone(),
         };
         if scene.ledger.mark_maintained(&maintenance::explained(&snapshot, scene.facts, scene.now))
         {
@@ -165,6 +166,7 @@ impl SnapshotBuilder {
             && all_shared(&snapshot.zfs_pools, &previous.zfs_pools)
             && all_shared(&scene.facts.attachments, &previous.attachments)
             && scene.facts.maintenance == previous.maintenance
+            && snapshot.scrubs == previous.scrubs
             && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
             snapshot: if same { previous.clone() } else { Arc::new(snapshot) },

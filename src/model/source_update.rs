@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{DiskStat, Inventory, LayerState};
+use crate::care::scrubs::{ScrubStart, ScrubTarget};
 use crate::care::triggers::ScrubTrigger;
 use crate::counters::CounterReading;
 use crate::drive::{DriveFacts, Transport};
@@ -64,6 +65,11 @@ pub enum SourceUpdate {
     CountedIo(Observation<Vec<DiskStat>>),
     /// Error counters; complete each time.
     Counters(Observation<Vec<CounterReading>>),
+    /// A check or a scrub was started, or why not.
+    ScrubStarted {
+        target: ScrubTarget,
+        result: Result<(), String>,
+    },
     /// What starts checks and scrubs by itself; complete each time.
     ScrubTriggers(Observation<Vec<ScrubTrigger>>),
     KernelLog(Batch),
@@ -224,9 +230,11 @@ pub enum SourceRequest {
     NvmeEvent {
         controller: String,
     },
-    /// Start a self-test: an admin's command.
+    /// Start a self-test: an admin's command, or a schedule's.
     SelfTest {
         drive: DriveId,
         kind: SelfTestKind,
     },
+    /// Start a check or a scrub.
+    Scrub(ScrubStart),
 }

@@ -7,6 +7,7 @@
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::SelfTestKind;
 use crate::report::Identity;
 use diskvitals_text::pattern;
 
@@ -31,6 +32,8 @@ pub struct Advisory {
 #[serde(rename_all = "snake_case")]
 pub enum AdvisoryCondition {
     PowerOnHours(u64),
+    /// While a self-test of this kind runs, or a longer one: none is started.
+    SelfTest(SelfTestKind),
     /// The begin of a sentence.
     When(String),
 }
@@ -86,6 +89,20 @@ impl Advisory {
     }
 }
 
+/// Why no self-test of this kind is started on a drive with this identity.
+pub fn forbidden_test(
+    rows: &[Advisory],
+    identity: &Identity,
+    kind: SelfTestKind,
+) -> Option<String> {
+    let is_it = |row: &&Advisory| match row.condition {
+        AdvisoryCondition::SelfTest(from) => kind >= from && row.is_about(identity),
+        AdvisoryCondition::PowerOnHours(_) | AdvisoryCondition::When(_) => false,
+    };
+    let Advisory { text, source, .. } = rows.iter().find(is_it)?;
+    Some(format!("its firmware does not survive one: {text} ({source})"))
+}
+
 /// The text before the number at the end, and the number.
 fn numbered(firmware: &str) -> Option<(&str, u64)> {
     let series = firmware.trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -116,6 +133,25 @@ mod tests {
         );
         assert_eq!(String::from(rule), "<HPD8");
         assert!(FirmwareRule::try_from("<HPD".to_owned()).is_err());
+    }
+
+    #[test]
+    fn a_row_about_short_self_tests_forbids_long_ones_too() {
+        let text = "vendor = \"X\"\nmodels = [\"M\"]\nfirmware = [\"1\"]\ncondition.self_test = \"short\"\ntext = \"it hangs\"\nsource = \"S\"\n";
+        let row = |kind: &str| [toml::from_str(&text.replace("short", kind)).unwrap()];
+        let drive = |model: &str| Identity {
+            model: Some(model.to_owned()),
+            firmware: Some("1".to_owned()),
+            ..Identity::default()
+        };
+        let is_forbidden = |rows: &[Advisory], kind| forbidden_test(rows, &drive("M"), kind);
+        let why = "its firmware does not survive one: it hangs (S)";
+        for kind in [SelfTestKind::Short, SelfTestKind::Long] {
+            assert_eq!(is_forbidden(&row("short"), kind).as_deref(), Some(why));
+            assert_eq!(forbidden_test(&row("short"), &drive("N"), kind), None);
+        }
+        assert_eq!(is_forbidden(&row("long"), SelfTestKind::Short), None);
+        assert_eq!(is_forbidden(&row("long"), SelfTestKind::Long).as_deref(), Some(why));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!
 //! May import `model`, `host` and `checker` only.
 
+pub mod care;
 pub mod checks;
 pub mod context;
 pub mod counters;

@@ -382,6 +382,7 @@ impl<W: Backend> SmartSource<W> {
             | SourceRequest::ExtSuperblocks(_)
             | SourceRequest::DiskStats
             | SourceRequest::Counters
+            | SourceRequest::Scrub(_)
             | SourceRequest::Probe(_) => {}
         }
         Ok(())

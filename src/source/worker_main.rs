@@ -4,6 +4,7 @@
 //! Single-threaded, with few capabilities, in the host's mount namespace if it probes volumes. It
 //! exits when its standard input is closed.
 
+mod care;
 mod check;
 mod freezer;
 mod fs_errors;
@@ -52,10 +53,12 @@ pub enum WorkerRole {
     Lvm,
     /// PID 1's, as the helper that mounts a snapshot once, invisible to other processes.
     Replay,
+    /// PID 1's, as the helper that starts a check or a scrub.
+    Care,
 }
 
 impl WorkerRole {
-    const NAMES: [(WorkerRole, &str); 9] = [
+    const NAMES: [(WorkerRole, &str); 10] = [
         (WorkerRole::OwnMounts, "own"),
         (WorkerRole::HostMounts, "host-mounts"),
         (WorkerRole::FsErrors, "fs-errors"),
@@ -65,6 +68,7 @@ impl WorkerRole {
         (WorkerRole::XfsHealth, "xfs-health"),
         (WorkerRole::Lvm, "lvm"),
         (WorkerRole::Replay, "replay"),
+        (WorkerRole::Care, "care"),
     ];
 
     fn name(self) -> &'static str {
@@ -99,6 +103,12 @@ impl WorkerRole {
                 Capability::CAP_SYS_PTRACE,
             ],
             WorkerRole::Replay => &[Capability::CAP_SYS_ADMIN, Capability::CAP_MKNOD],
+            // md_attr_store(), drivers/md/md.c; ioctls of btrfs; the host's control groups.
+            WorkerRole::Care => &[
+                Capability::CAP_SYS_ADMIN,
+                Capability::CAP_DAC_READ_SEARCH,
+                Capability::CAP_SYS_PTRACE,
+            ],
             // A mount namespace with its own device nodes, and loops (SYS_ADMIN, MKNOD, CHOWN); the
             // jail drops its privileges (SETPCAP, SETUID, SETGID), and is observed and killed from
             // outside (its /proc/PID/io is another user's: DAC_READ_SEARCH, SYS_PTRACE; KILL). Where the
@@ -169,6 +179,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         WorkerRole::XfsHealth => xfs_health::serve(&root),
         WorkerRole::Lvm => return lvm::become_lvm(&root, args, &limitations),
         WorkerRole::Replay => return lvm::replay(args, &limitations),
+        WorkerRole::Care => return care::start(&root, args, &limitations),
         // Both have returned above.
         WorkerRole::Freezer | WorkerRole::Jail => Ok(()),
         WorkerRole::OwnMounts | WorkerRole::HostMounts => {

@@ -25,7 +25,7 @@ use diskvitals_host::root::HostRoot;
 use diskvitals_model::stack::{PoolState, PoolStatus, ZfsPool};
 use diskvitals_text::causes::with_causes;
 
-const PROGRAMS: [&str; 3] = ["/usr/sbin/zpool", "/sbin/zpool", "/usr/local/sbin/zpool"];
+pub(crate) const PROGRAMS: [&str; 3] = ["/usr/sbin/zpool", "/sbin/zpool", "/usr/local/sbin/zpool"];
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(300);
 /// After a request by hand.

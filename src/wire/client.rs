@@ -393,8 +393,10 @@ impl Client {
         &self,
         drive: &str,
         kind: crate::SelfTestKind,
+        force: bool,
     ) -> Result<crate::StartSelfTestResponse, ClientError> {
-        let request = crate::StartSelfTestRequest { id: drive.to_owned(), kind: kind.into() };
+        let (id, kind) = (drive.to_owned(), kind.into());
+        let request = crate::StartSelfTestRequest { id, kind, force };
         self.call(self.admin().start_self_test(request)).await
     }
 

@@ -37,7 +37,7 @@ use diskvitals_quota::refusals::SocketRefusals;
 use diskvitals_source::context::{Context, JobWorkers, SourceError};
 use diskvitals_source::worker_main::{WorkerRole, arguments, freezer_arguments};
 use diskvitals_source::{
-    checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
+    care, checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
 };
 use diskvitals_text::causes::with_causes;
 
@@ -295,6 +295,7 @@ async fn run_periodic(
         ended = fs_errors::run(context.clone()) => ended,
         ended = smart::run(context.clone()) => ended,
         ended = checks::run(context.clone()) => ended,
+        ended = care::run(context.clone()) => ended,
         never = subordinate_uids::run(context.root.clone(), uids, grid) => match never {},
         never = heap::release_freed_regularly(is_locked, grid) => match never {},
         ended = systemd => return ended,

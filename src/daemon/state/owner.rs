@@ -40,7 +40,7 @@ use diskvitals_host::clock;
 use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_kernel_log::event::{Cursor, ResumePoint};
 use diskvitals_model::assess;
-use diskvitals_model::care::{self, CareTask};
+use diskvitals_model::care::{self, CarePlan};
 use diskvitals_model::facts::{Facts, Urgency};
 use diskvitals_model::ledger::{Ledger, Transition, TransitionKind};
 use diskvitals_model::maintenance;
@@ -136,8 +136,8 @@ pub struct Owner {
     assess_at: Instant,
     /// The time zone of calendars; looked up once, because the look-up reads files.
     zone: TimeZone,
-    /// What the schedule says of each drive.
-    care: BTreeMap<DriveId, Vec<CareTask>>,
+    /// What the schedule says.
+    care: CarePlan,
     /// From this time on the snapshot counts as complete.
     settle_by: Instant,
     /// The requests that wait for the next reading of the I/O counters.
@@ -203,7 +203,7 @@ impl Owner {
             grid,
             assess_at: Instant::now(),
             zone: TimeZone::system(),
-            care: BTreeMap::new(),
+            care: CarePlan::default(),
             io_waiters: IoWaiters::default(),
             reading_waiters: ReadingWaiters::default(),
             clock_step: None,
@@ -306,7 +306,7 @@ impl Owner {
         if now >= self.assess_at || self.store_sync.is_behind() {
             self.assess_at = self.grid.after(ASSESSMENT_INTERVAL);
             self.begin_due_checks();
-            self.begin_due_self_tests();
+            self.begin_due_care();
             self.publish_soon();
         }
         if now >= self.settle_by + KERNEL_LOG_PATIENCE {
@@ -328,12 +328,17 @@ impl Owner {
         }
     }
 
-    fn begin_due_self_tests(&mut self) {
+    fn begin_due_care(&mut self) {
         let (rules, now) = (self.settings.borrow().clone(), clock::now());
         let active = self.ledger.active().map(AsRef::as_ref);
-        let plan = care::plan(&self.facts, &rules.policy, active, &self.zone, now);
-        self.care = plan.tasks;
-        for (drive, kind) in plan.starts {
+        self.care = care::plan(&self.facts, &rules.policy, active, &self.zone, now);
+        for start in std::mem::take(&mut self.care.scrub_starts) {
+            tracing::info!(?start, "a check or scrub is due");
+            self.facts.note_scrub_started(&start.target, now);
+            // Without sources there is no receiver.
+            let _ = self.requests.send(SourceRequest::Scrub(start));
+        }
+        for (drive, kind) in std::mem::take(&mut self.care.starts) {
             tracing::info!(%drive, ?kind, "a self-test is due");
             self.facts.note_test_started(&drive, kind, now);
             // Without sources there is no receiver.

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use std::sync::Arc;
 
 use super::*;
@@ -18,7 +16,7 @@ fn snapshot(mut host: TestHost) -> Snapshot {
         facts: &host.facts,
         ledger: &mut Ledger::default(),
         policy: &host.policy,
-        care: &BTreeMap::new(),
+        care: &crate::care::CarePlan::default(),
         node: NodeState::default(),
         settled: true,
         now: at(1),

@@ -28,19 +28,19 @@ pub struct LastScrub {
 }
 
 /// What a check or a scrub reads as a whole.
-struct Scrubbed {
-    name: String,
+pub(crate) struct Scrubbed {
+    pub(crate) name: String,
     /// `md0 (raid1)`, `tank (ZFS)`.
     label: String,
-    kind: ScrubKind,
-    pass: WholePass,
+    pub(crate) kind: ScrubKind,
+    pub(crate) pass: WholePass,
     /// What ZFS or btrfs-progs keeps of the last scrub. md and LVM keep nothing.
-    record: Option<Option<PassRecord>>,
+    pub(crate) record: Option<Option<PassRecord>>,
     file: String,
-    is_running: bool,
-    is_degraded_pool: bool,
+    pub(crate) is_running: bool,
+    pub(crate) is_degraded: bool,
     /// What else starts it on this node. None: it has not been looked for, or nobody does.
-    triggers: Option<Vec<ScrubTrigger>>,
+    pub(crate) triggers: Option<Vec<ScrubTrigger>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl ScrubKind {
 }
 
 /// What below these devices is scrubbed, and the filesystem itself.
-fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scrubbed> {
+pub(crate) fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scrubbed> {
     let Some(inventory) = facts.inventory() else {
         return Vec::new();
     };
@@ -83,7 +83,7 @@ fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scru
         Some(Scrubbed {
             name: stack.name(inventory, device),
             label: stack.label(inventory, device),
-            is_degraded_pool: is_pool && stack.is_bad(),
+            is_degraded: stack.is_bad(),
             triggers: match state {
                 LayerState::Md(_) => triggers(facts, TriggerTarget::Md, &[device.clone()]),
                 LayerState::Zfs(_) => {
@@ -102,13 +102,13 @@ fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) -> Vec<Scru
     let of_fs = fs.map(|fs| Scrubbed {
         name: fs.name(inventory, &fs.uuid),
         label: fs.label(inventory, &fs.uuid),
-        is_degraded_pool: false,
+        is_degraded: fs.is_bad(),
         triggers: triggers(facts, TriggerTarget::Btrfs, &facts.mount_points_of(fs)),
         kind: ScrubKind::Scrub,
         pass: facts.last_pass_of_btrfs(fs),
         record: Some(facts.pass_record_of_btrfs(fs)),
         file: format!("/var/lib/btrfs/scrub.status.{}", fs.uuid),
-        is_running: false,
+        is_running: facts.pass_record_of_btrfs(fs).is_some_and(|record| record.is_running),
     });
     devices.iter().filter_map(of_device).chain(of_fs).collect()
 }
@@ -238,7 +238,7 @@ impl Scrubbed {
     fn starters(&self, triggers: &[ScrubTrigger]) -> String {
         let says = |trigger: &ScrubTrigger| match &trigger.off {
             Some(why) => format!("{} starts none: {why}", trigger.file),
-            None if trigger.needs_online() && self.is_degraded_pool => {
+            None if trigger.needs_online() && self.is_degraded => {
                 format!("{} leaves out a pool that is not ONLINE", trigger.file)
             }
             None => format!("{} should have started one", trigger.file),
@@ -246,6 +246,19 @@ impl Scrubbed {
         match triggers {
             [] => "no timer or cron job that starts one was found".to_owned(),
             triggers => triggers.iter().map(says).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    /// What else starts one on this node. Empty: that has not been looked for.
+    pub(crate) fn others(&self) -> String {
+        let says = |trigger: &ScrubTrigger| match &trigger.off {
+            Some(why) => format!("{} starts none: {why}", trigger.file),
+            None => format!("{} starts it", trigger.file),
+        };
+        match self.triggers.as_deref() {
+            None => String::new(),
+            Some([]) => "no timer or cron job starts it".to_owned(),
+            Some(triggers) => triggers.iter().map(says).collect::<Vec<_>>().join("; "),
         }
     }
 

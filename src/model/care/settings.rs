@@ -17,20 +17,39 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const MIN_INTERVAL: Duration = DAY;
 const DEFAULT_JITTER: Duration = Duration::from_secs(3600);
 
-/// What can be done to a drive.
+/// What can be done to a drive, or to an array, a pool or a btrfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Task {
     ShortSelfTest,
     LongSelfTest,
+    MdCheck,
+    BtrfsScrub,
+    ZpoolScrub,
 }
 
 impl Task {
-    pub fn self_test(self) -> SelfTestKind {
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
         match self {
-            Task::ShortSelfTest => SelfTestKind::Short,
-            Task::LongSelfTest => SelfTestKind::Long,
+            Task::ShortSelfTest => "short-self-test",
+            Task::LongSelfTest => "long-self-test",
+            Task::MdCheck => "md-check",
+            Task::BtrfsScrub => "btrfs-scrub",
+            Task::ZpoolScrub => "zpool-scrub",
         }
+    }
+
+    pub(crate) fn of_self_test(kind: SelfTestKind) -> Task {
+        match kind {
+            SelfTestKind::Short => Task::ShortSelfTest,
+            SelfTestKind::Long => Task::LongSelfTest,
+        }
+    }
+
+    /// Of one drive.
+    fn is_self_test(self) -> bool {
+        matches!(self, Task::ShortSelfTest | Task::LongSelfTest)
     }
 }
 
@@ -39,7 +58,7 @@ impl Task {
 pub enum Care {
     #[default]
     Off,
-    /// A short self-test each week, a long one each month, begun at night.
+    /// A short self-test each week, a long one and a scrub each month, begun at night.
     Standard,
 }
 
@@ -55,8 +74,11 @@ pub struct CareSettings {
 #[serde(try_from = "ScheduleTable", into = "ScheduleTable")]
 pub struct TaskSchedule {
     pub tasks: Vec<Task>,
-    /// Kernel names or ids (`*` and `?` allowed). Empty: all.
+    /// Of self-tests: kernel names or ids (`*` and `?` allowed). Empty: all.
     pub drives: Vec<String>,
+    /// Of the others: arrays, pools, labels, UUIDs or mount points of btrfs. Empty: all that nothing else
+    /// scrubs.
+    pub arrays: Vec<String>,
     /// None: never.
     pub when: Option<Schedule>,
     pub jitter: Duration,
@@ -73,6 +95,8 @@ struct ScheduleTable {
     tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     drives: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    arrays: Vec<String>,
     #[serde(default, with = "optional_seconds", skip_serializing_if = "Option::is_none")]
     every: Option<Duration>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,9 +133,17 @@ impl TryFrom<ScheduleTable> for TaskSchedule {
         if table.tasks.is_empty() {
             return Err("`tasks` is empty".into());
         }
+        let lacks = |is_self_test| table.tasks.iter().all(|it| it.is_self_test() != is_self_test);
+        if !table.drives.is_empty() && lacks(true) {
+            return Err("`drives` is for self-tests: write `arrays`".into());
+        }
+        if !table.arrays.is_empty() && lacks(false) {
+            return Err("`arrays` is for checks and scrubs: write `drives`".into());
+        }
         Ok(TaskSchedule {
             tasks: table.tasks,
             drives: table.drives,
+            arrays: table.arrays,
             when,
             jitter: table.jitter,
             window: table.window,
@@ -130,6 +162,7 @@ impl From<TaskSchedule> for ScheduleTable {
         ScheduleTable {
             tasks: schedule.tasks,
             drives: schedule.drives,
+            arrays: schedule.arrays,
             every,
             calendar,
             jitter: schedule.jitter,
@@ -145,26 +178,24 @@ impl CareSettings {
     }
 
     /// None: never.
-    pub(crate) fn schedule(&self, kind: SelfTestKind, names: &[&str]) -> Option<TaskSchedule> {
+    pub(crate) fn schedule(&self, task: Task, names: &[&str]) -> Option<TaskSchedule> {
         let is_it = |schedule: &&TaskSchedule| {
-            let matches = |name: &&str| pattern::matches_any(&schedule.drives, name.as_bytes());
-            schedule.tasks.iter().any(|task| task.self_test() == kind)
-                && (schedule.drives.is_empty() || names.iter().any(matches))
+            let listed = if task.is_self_test() { &schedule.drives } else { &schedule.arrays };
+            let matches = |name: &&str| pattern::matches_any(listed, name.as_bytes());
+            schedule.tasks.contains(&task) && (listed.is_empty() || names.iter().any(matches))
         };
         let own = self.schedules.iter().find(is_it).cloned();
-        own.or_else(|| (self.care == Care::Standard).then(|| standard(kind)))
+        own.or_else(|| (self.care == Care::Standard).then(|| standard(task)))
             .filter(|schedule| schedule.when.is_some())
     }
 }
 
-fn standard(kind: SelfTestKind) -> TaskSchedule {
-    let (task, days) = match kind {
-        SelfTestKind::Short => (Task::ShortSelfTest, 7),
-        SelfTestKind::Long => (Task::LongSelfTest, 30),
-    };
+fn standard(task: Task) -> TaskSchedule {
+    let days = if task == Task::ShortSelfTest { 7 } else { 30 };
     TaskSchedule {
         tasks: vec![task],
         drives: Vec::new(),
+        arrays: Vec::new(),
         when: Some(Schedule::Every(DAY * days)),
         jitter: DEFAULT_JITTER,
         window: Some(Window { from: Time::constant(22, 0, 0, 0), to: Time::constant(6, 0, 0, 0) }),

@@ -1,5 +1,7 @@
 //! What a schedule starts over months, and what holds a test back.
 
+mod scrubs;
+
 use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
@@ -185,7 +187,10 @@ fn in_a_year_each_drive_is_tested_in_time_at_night_and_never_beside_its_neighbor
 fn nothing_is_scheduled_unless_it_is_configured_and_the_drive_has_self_tests() {
     let mut node = Node::new(host());
     node.read(40 * DAY);
-    assert_eq!(plan_of(&node.host, &Policy::default(), 40 * DAY), CarePlan::default());
+    let planned = plan_of(&node.host, &Policy::default(), 40 * DAY);
+    assert_eq!((planned.tasks, planned.starts), (BTreeMap::new(), Vec::new()));
+    assert_eq!((planned.scrubs.len(), planned.scrubs[0].due), (1, None), "md0 is shown");
+    assert_eq!(planned.scrub_starts, []);
     let silent = fixture::disk();
     answer(&mut node.host, &DriveId::new("A"), SmartResponse::Report(Box::new(silent)), 41 * DAY);
     let planned = plan_of(&node.host, &standard(), 41 * DAY);

@@ -81,7 +81,7 @@ impl Node {
             facts,
             ledger: &mut self.ledger,
             policy: &self.host.policy,
-            care: &BTreeMap::new(),
+            care: &crate::care::CarePlan::default(),
             node: NodeState::default(),
             settled: true,
             now: at(second),

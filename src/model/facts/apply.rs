@@ -134,6 +134,12 @@ impl Facts {
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
             SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),
             SourceUpdate::CountedIo(_) => Urgency::Nothing,
+            SourceUpdate::ScrubStarted { target, result } => {
+                if let Err(why) = &result {
+                    self.note_scrub_refused(&target, why);
+                }
+                Urgency::Immediate
+            }
             SourceUpdate::ScrubTriggers(seen) => self.scrub_triggers.replace(seen).0,
             SourceUpdate::KernelLog(batch) => self.apply_kernel_log(batch, now),
             SourceUpdate::FsError(notice) => self.apply_fs_error(notice, now),

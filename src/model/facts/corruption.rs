@@ -13,7 +13,7 @@ use diskvitals_finding::ids::VolumeId;
 use diskvitals_kernel_log::error_history::{ErrorHistory, ErrorTally};
 use diskvitals_kernel_log::event::Class;
 
-pub(super) fn of_filesystem(uuid: &str) -> Subject {
+pub(crate) fn of_filesystem(uuid: &str) -> Subject {
     Subject::Volume(VolumeId::filesystem(uuid))
 }
 

@@ -16,7 +16,7 @@ use crate::facts::btrfs_members::AWAY;
 use crate::facts::filesystem_homes::HOME;
 use crate::facts::kernel_log::PendingIncident;
 use crate::facts::kernel_log::second_witness::{Answer, may_refute};
-use crate::facts::last_pass::{LAST_PASS, from_former, merged};
+use crate::facts::last_pass::{LAST_PASS, SCRUB_STARTED, from_former, merged};
 use crate::facts::md_slots::{LOST, digits};
 use crate::facts::readings::Reading;
 use crate::facts::{Facts, KnownVolume, Urgency};
@@ -148,6 +148,11 @@ impl Counters {
 
     pub(super) fn get(&self, key: &CounterKey) -> Option<&CounterHistory> {
         self.histories.get(key).map(Arc::as_ref)
+    }
+
+    /// The content of a note.
+    pub(crate) fn note(&self, owner: &Subject, name: &str) -> Option<&BTreeMap<String, String>> {
+        Some(&self.get(&(owner.clone(), name.to_owned()))?.details)
     }
 
     pub(super) fn remove(&mut self, key: &CounterKey) {
@@ -300,7 +305,8 @@ impl Facts {
         let arrays = self.known_arrays();
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters.histories.retain(|(subject, series), _| match subject {
-            _ if series.starts_with(AWAY) || series == HOME || series == LAST_PASS => true,
+            _ if series.starts_with(AWAY) || series == HOME => true,
+            _ if [LAST_PASS, SCRUB_STARTED].contains(&series.as_str()) => true,
             Subject::Device(uuid) if series.starts_with(LOST) => arrays.contains(&digits(uuid)),
             Subject::Drive(id) => drives.contains_key(id),
             Subject::Volume(id) => volumes.contains_key(id),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::{Layer, LayerState};
 use crate::facts::Facts;
 use crate::facts::last_pass::WholePass;
+use crate::stack::BtrfsFs;
 use diskvitals_kernel_log::event::FullRead;
 
 /// The one that began first is forgotten first.
@@ -28,6 +29,14 @@ pub struct BegunRead {
     member: Option<u64>,
     since: Timestamp,
     begins: u32,
+}
+
+impl BegunRead {
+    /// When it began, if it is a scrub of this btrfs.
+    pub(super) fn of_member_of(&self, fs: &BtrfsFs) -> Option<Timestamp> {
+        let is_it = self.device == fs.uuid || fs.has_member(&self.device);
+        (is_it && self.member.is_some()).then_some(self.since)
+    }
 }
 
 impl Facts {

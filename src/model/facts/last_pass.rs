@@ -11,15 +11,17 @@ use jiff::Timestamp;
 
 use crate::block::{Inventory, Layer};
 use crate::counters::{CounterDevice, CounterHistory, CounterKey, CounterReading, recorded_time};
-use crate::facts::Facts;
 use crate::facts::corruption::of_filesystem;
 use crate::facts::md_slots::uuid_of;
+use crate::facts::{Facts, KnownVolume};
 use crate::stack::{BtrfsFs, PoolStatus, pool_of_device, state_file};
 use diskvitals_finding::Subject;
 use diskvitals_text::duration::elapsed;
 
 /// The kind of note.
 pub(super) const LAST_PASS: &str = "last-pass";
+/// Of a check or a scrub that the daemon has started. Only names with a blank in them are restored.
+pub(crate) const SCRUB_STARTED: &str = "scrub started";
 /// What earlier versions called md's, and ZFS's.
 const FORMER: [&str; 2] = ["md-read last", "zfs-scrub"];
 /// Above this number, only those of arrays that are present are kept.
@@ -49,6 +51,8 @@ pub struct PassRecord {
     pub(crate) read_at: Timestamp,
     /// It says when the last scrub came to its end: no other one has ended since.
     pub(crate) is_dated: bool,
+    /// Of btrfs: one ran when it was read.
+    pub(crate) is_running: bool,
 }
 
 /// A stored note of this version.
@@ -154,13 +158,22 @@ impl Facts {
             ("watched", pass.watched_since.map(|since| since.to_string())),
             ("pool", pool),
         ];
-        let key = (owner, LAST_PASS.to_owned());
+        self.keep_pass_note(owner, LAST_PASS, CounterHistory::note(file, details));
+    }
+
+    pub(crate) fn keep_pass_note(&mut self, owner: Subject, name: &str, note: CounterHistory) {
+        let key = (owner, name.to_owned());
         let is_new = self.counters.get(&key).is_none();
-        self.counters.put(key, CounterHistory::note(file, details));
+        self.counters.put(key, note);
         if is_new {
             let present = self.pass_owners();
-            self.counters.limit_notes(LAST_PASS, MAX_NOTES, |(owner, _)| present.contains(owner));
+            self.counters.limit_notes(name, MAX_NOTES, |(owner, _)| present.contains(owner));
         }
+    }
+
+    /// Of what is kept under this; an earlier pool of the same name included.
+    pub(crate) fn pass_under(&self, owner: &Subject) -> WholePass {
+        self.noted_pass(owner, None)
     }
 
     /// An array that was read for the first time is watched from then on.
@@ -195,7 +208,7 @@ impl Facts {
             let known = self.last_pass(device);
             self.record_pass(device, WholePass { ended, found: Some(errors), ..known });
         }
-        let record = PassRecord { read_at: at, is_dated: ended.is_some() };
+        let record = PassRecord { read_at: at, is_dated: ended.is_some(), is_running: false };
         self.pass_records.insert(Subject::Device(device.to_owned()), record);
     }
 
@@ -251,27 +264,44 @@ impl Facts {
             let watched_since = pass.watched_since.or(Some(at));
             let pass = WholePass { watched_since, ..pass };
             self.note_pass(owner.clone(), record_file(&fs.uuid), pass, None);
-            self.pass_records.insert(owner, PassRecord { read_at: at, is_dated: first.is_some() });
+            let runs = |reading: &&CounterReading| reading.values.get("running") == Some(&1);
+            let is_running = members.values().any(runs);
+            let is_dated = first.is_some();
+            self.pass_records.insert(owner, PassRecord { read_at: at, is_dated, is_running });
         }
     }
 
     /// Where a btrfs is mounted in the host's mount namespace.
     pub(crate) fn mount_points_of(&self, fs: &BtrfsFs) -> Vec<String> {
-        let is_of = |device: &Option<String>| device.as_ref().is_some_and(|it| fs.has_member(it));
-        let volumes = self.volumes.values().map(|known| &known.facts);
-        let volumes = volumes.filter(|volume| is_of(&volume.device));
-        volumes.flat_map(|volume| &volume.mounts).map(|mount| mount.path.to_string()).collect()
+        let mounts = self.volumes_of_btrfs(fs).flat_map(|known| &known.facts.mounts);
+        mounts.map(|mount| mount.path.to_string()).collect()
+    }
+
+    pub(crate) fn volumes_of_btrfs(&self, fs: &BtrfsFs) -> impl Iterator<Item = &KnownVolume> {
+        self.volumes
+            .values()
+            .filter(|known| known.facts.device.as_ref().is_some_and(|device| fs.has_member(device)))
     }
 
     /// Whether the record of `btrfs scrub` is to be read again.
     pub(super) fn is_btrfs_record_due(&self, fs: &BtrfsFs) -> bool {
-        let read = self.pass_record_of_btrfs(fs).map(|record| record.read_at);
+        let record = self.pass_record_of_btrfs(fs);
         let last = self.counters.read_at();
-        read.is_none_or(|read| last.is_some_and(|last| elapsed(read, last) >= RECORD_INTERVAL))
+        let is_old = |read| last.is_some_and(|last| elapsed(read, last) >= RECORD_INTERVAL);
+        let has_begun = |read: Timestamp| self.scrub_begun_of(fs).is_some_and(|at| at >= read);
+        record.is_none_or(|it| {
+            it.is_running || is_old(it.read_at) || has_begun(it.read_at) || self.awaits_scrub_of(fs)
+        })
+    }
+
+    /// When a scrub of a member began of which the kernel log has no end.
+    fn scrub_begun_of(&self, fs: &BtrfsFs) -> Option<Timestamp> {
+        let begun = self.kernel.progress.begun_reads.iter();
+        begun.filter_map(|read| read.of_member_of(fs)).max()
     }
 
     /// What identifies an array or a pool. None: it has only its kernel name.
-    fn pass_owner(&self, device: &str) -> Option<Subject> {
+    pub(crate) fn pass_owner(&self, device: &str) -> Option<Subject> {
         match pool_of_device(device) {
             Some(_) => Some(Subject::Device(device.to_owned())),
             None => owner_in(self.inventory.last_known()?, device),

@@ -77,7 +77,7 @@ impl Node {
             facts,
             ledger: &mut self.ledger,
             policy: &self.host.policy,
-            care: &std::collections::BTreeMap::new(),
+            care: &crate::care::CarePlan::default(),
             node: NodeState::default(),
             settled: true,
             now: at(second),

@@ -185,7 +185,7 @@ impl BuilderFixture {
             facts,
             ledger,
             policy,
-            care: &BTreeMap::new(),
+            care: &crate::care::CarePlan::default(),
             node: NodeState::default(),
             settled: self.settled,
             now: at(second),

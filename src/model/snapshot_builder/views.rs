@@ -18,6 +18,8 @@ use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{Finding, Health, Subject, UnknownCause, UnknownHealth};
+use diskvitals_smart::SelfTestKind;
+use diskvitals_smart::advisory::forbidden_test;
 
 /// In place of what a drive belongs to that something writes to.
 const WRITTEN_RAW: &str =
@@ -44,7 +46,12 @@ pub(super) fn drives(
         if drive_use::is_written_raw(scene.facts, known) {
             member_of.push(WRITTEN_RAW.to_owned());
         }
-        let care = scene.care.get(id).cloned().unwrap_or_default();
+        let care = scene.care.tasks.get(id).cloned().unwrap_or_default();
+        let advisories = &scene.policy.smart.advisories;
+        let identity = smart.and_then(|smart| Some(&smart.history.last.as_ref()?.1.identity));
+        let forbidden = |kind| Some((kind, forbidden_test(advisories, identity?, kind)?));
+        let kinds = [SelfTestKind::Short, SelfTestKind::Long];
+        let forbidden_tests: Vec<_> = kinds.into_iter().filter_map(forbidden).collect();
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
             let still = presence == Presence::Present || old.last_seen == last_seen;
@@ -59,6 +66,7 @@ pub(super) fn drives(
                 && old.volumes == known.volumes
                 && old.member_of == member_of
                 && old.care == care
+                && old.forbidden_tests == forbidden_tests
                 && same_arc(old.errors.as_ref(), errors)
                 && same_arc(old.smart.as_ref(), smart)
             {
@@ -81,6 +89,7 @@ pub(super) fn drives(
             errors: errors.cloned(),
             smart: smart.cloned(),
             care,
+            forbidden_tests,
         };
         (id.clone(), Arc::new(drive))
     };

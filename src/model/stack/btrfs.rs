@@ -48,6 +48,9 @@ pub struct BtrfsFs {
     pub returned: Vec<ReturnedMember>,
     pub data_profiles: Vec<String>,
     pub metadata_profiles: Vec<String>,
+    /// `balance`, `device replace`… (exclusive_operation), while one runs or is paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
 }
 
 /// A member of a btrfs that was away while it was written to, and is back: it lacks what was written

@@ -2,6 +2,7 @@
 //!
 //! In: one `RuleInput`. Out: one `Symptom` for all rows that are about the drive, or none.
 
+use crate::SelfTestKind;
 use crate::advisory::{Advisory, AdvisoryCondition};
 use crate::report::SmartReport;
 use crate::rules::text::pluralize;
@@ -29,6 +30,10 @@ fn symptom(row: &Advisory, report: &SmartReport) -> Symptom {
     let mut severity = Severity::Info;
     let begin = match condition {
         AdvisoryCondition::When(begin) => begin.clone(),
+        AdvisoryCondition::SelfTest(SelfTestKind::Short) => "During a self-test".to_owned(),
+        AdvisoryCondition::SelfTest(SelfTestKind::Long) => {
+            "During an extended self-test".to_owned()
+        }
         AdvisoryCondition::PowerOnHours(limit) => {
             let now = report.power_on_hours;
             if now.is_some_and(|now| limit.saturating_sub(now) < SOON_HOURS) {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use crate::counters::block_reading;
 use diskvitals_host::root::HostRoot;
@@ -12,6 +13,7 @@ use diskvitals_model::counters::CounterReading;
 
 /// More than a scrub of a thousand devices writes.
 const MAX_BYTES: usize = 1 << 20;
+const STILL_WRITTEN: Duration = Duration::from_secs(60);
 /// What btrfs-progs counts in a scrub besides what it has read.
 const ERRORS: [&str; 6] = [
     "read_errors",
@@ -36,6 +38,7 @@ pub fn read(
         let details = BTreeMap::from([("devid".to_owned(), id)]);
         Some(block_reading(device, "btrfs-scrub", file, values, details))
     };
+    let is_written = is_written(root, &path);
     let text = match root.read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -48,8 +51,18 @@ pub fn read(
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let text = String::from_utf8_lossy(&text);
-    let found = parse(&text, uuid).into_iter();
+    let found = parse(&text, uuid).into_iter().map(|(id, mut values)| {
+        let is_over = values["finished"] == 1 || values["canceled"] == 1;
+        values.insert("running".to_owned(), u64::from(is_written && !is_over));
+        (id, values)
+    });
     Ok(found.filter_map(|(id, values)| reading(id, values)).collect())
+}
+
+/// A scrub that runs writes its record every 5 s. One that died leaves it as it was.
+fn is_written(root: &HostRoot, path: &str) -> bool {
+    let modified = std::fs::metadata(root.at(path)).and_then(|data| data.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < STILL_WRITTEN))
 }
 
 /// Lines of `UUID:DEVID|name:value|…`, after `scrub status:1`. Without a start or an end, a line is

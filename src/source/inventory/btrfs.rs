@@ -50,6 +50,10 @@ fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRem
         returned: Vec::new(),
         data_profiles: profiles(reader, &format!("{dir}/allocation/data"))?,
         metadata_profiles: metadata_profiles(reader, &dir)?,
+        // Since Linux 5.10.
+        operation: reader
+            .text(&format!("{dir}/exclusive_operation"))?
+            .filter(|operation| operation != "none"),
         uuid,
     })
 }

@@ -169,6 +169,18 @@ fn freeze(
     if signals.is_cancelled(io::stdin(), parent) {
         return Err(remove_intent(noted, failed("the daemon has given it up")));
     }
+    // Asked at the last moment: anybody may start one.
+    match mounted.running_read() {
+        Ok(None) => {}
+        Ok(Some(what)) => {
+            let why = format!("{what} runs on it, and a freeze would cancel it");
+            return Err(remove_intent(noted, failed(why)));
+        }
+        Err(error) => {
+            let why = format!("whether a scrub runs on it is not known: {error}");
+            return Err(remove_intent(noted, failed(why)));
+        }
+    }
     let began = monotonic();
     if let Err(errno) = mounted.freeze() {
         return Err(remove_intent(noted, freeze_failure(errno, &request.mount)));

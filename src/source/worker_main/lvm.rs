@@ -149,7 +149,7 @@ fn mount_once(filesystem: &str, dev: DevNo) -> Result<(), (&'static str, Errno)>
     umount2(at.as_str(), MntFlags::UMOUNT_NOFOLLOW).map_err(with("unmounting the snapshot"))
 }
 
-fn refused(why: &str) -> ExitCode {
+pub(super) fn refused(why: &str) -> ExitCode {
     eprintln!("{}", Shown::screen(why));
     ExitCode::FAILURE
 }

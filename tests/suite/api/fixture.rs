@@ -87,6 +87,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         volumes: Vec::new(),
         errors: None,
         care: Vec::new(),
+        forbidden_tests: Vec::new(),
         smart: None,
     }
 }

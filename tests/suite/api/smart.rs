@@ -186,15 +186,15 @@ async fn a_self_test_is_forwarded_for_a_drive_that_supports_it() {
     let (mut snapshot, mut drive) = with(&[]);
     let id = drive.facts.id.clone();
     drive.smart = Some(Arc::new(told()));
+    drive.forbidden_tests = vec![(SelfTestKind::Long, "it crashes (source)".to_owned())];
     snapshot.drives.insert(id.clone(), Arc::new(drive));
     let served = Served::start(snapshot).await;
     let admin = AdminClient::new(channel(&served.socket()).await);
-    let start = async |id: &str, kind: wire::SelfTestKind| {
-        admin
-            .clone()
-            .start_self_test(wire::StartSelfTestRequest { id: id.into(), kind: kind.into() })
-            .await
+    let request = async |id: &str, kind: wire::SelfTestKind, force| {
+        let (id, kind) = (id.into(), kind.into());
+        admin.clone().start_self_test(wire::StartSelfTestRequest { id, kind, force }).await
     };
+    let start = async |id: &str, kind| request(id, kind, false).await;
     let wrong = start("sda", wire::SelfTestKind::Unspecified).await.unwrap_err();
     assert_eq!(
         (wrong.code(), wrong.message().starts_with("kind: ")),
@@ -204,7 +204,10 @@ async fn a_self_test_is_forwarded_for_a_drive_that_supports_it() {
         start("sdb", wire::SelfTestKind::Short).await.unwrap_err().code(),
         Code::FailedPrecondition
     );
-    let started = start("sda", wire::SelfTestKind::Long).await.unwrap().into_inner();
+    let refused = start("sda", wire::SelfTestKind::Long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().ends_with("it crashes (source)"), "{}", refused.message());
+    let started = request("sda", wire::SelfTestKind::Long, true).await.unwrap().into_inner();
     assert_eq!(started.drive_id, id.to_string());
     assert_eq!(
         *served.owner.asked.lock().unwrap(),

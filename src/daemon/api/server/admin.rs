@@ -174,6 +174,11 @@ impl wire::admin_server::Admin for AdminService {
                 drive.facts.id
             )));
         }
+        let mut forbidden = drive.forbidden_tests.iter();
+        let forbidden = forbidden.find(|(of, _)| *of == kind && !request.force);
+        if let Some((_, why)) = forbidden {
+            return Err(failed_precondition(format!("drive {}: {why}", drive.facts.id)));
+        }
         let drive_id = drive.facts.id.clone();
         self.handle.refresh(RefreshTarget::SelfTest { drive: drive_id.clone(), kind }).await?;
         Ok(Response::new(wire::StartSelfTestResponse { drive_id: drive_id.to_string() }))

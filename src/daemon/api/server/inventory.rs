@@ -76,7 +76,8 @@ impl wire::inventory_server::Inventory for InventoryService {
             |(_, drive)| convert::drive(&snapshot, drive),
             |(id, _)| id.to_string(),
         );
-        Ok(Response::new(wire::ListDrivesResponse { drives, next_page_token }))
+        let scrubs = snapshot.scrubs.iter().map(convert::scrub_task).collect();
+        Ok(Response::new(wire::ListDrivesResponse { drives, next_page_token, scrubs }))
     }
 
     async fn get_drive(

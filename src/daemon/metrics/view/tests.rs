@@ -55,6 +55,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         errors: None,
         smart: smart.map(Arc::new),
         care: Vec::new(),
+        forbidden_tests: Vec::new(),
     }
 }
 

@@ -209,7 +209,7 @@ fn a_drive_that_a_working_pool_lacks_makes_nothing_inaccessible() {
 }
 
 /// The mirror of sda1 and sdb1, as `zpool status` shows it.
-pub(super) fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
+pub(crate) fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
     let leaf = |name: &str, state| Vdev {
         name: format!("/dev/{name}"),
         state: Some(state),

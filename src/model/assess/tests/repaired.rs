@@ -62,7 +62,7 @@ fn apply(
 }
 
 /// Begins (`+md0`) and ends (`-md0`) of reads, one a second.
-pub(super) fn reads(host: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
+pub(crate) fn reads(host: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
     for (mark, number) in marks.iter().zip(0..) {
         let (sign, device) = mark.split_at(1);
         let seq = seq + number as u64 * 10;
