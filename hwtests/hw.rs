@@ -6,6 +6,7 @@
 //! `hwtests/uevents.rs` is a separate program: it binds its threads to a processor and counts them.
 
 mod attacks;
+mod care;
 mod checker;
 mod checks;
 mod counters;

@@ -20,6 +20,7 @@ mod receiver;
 
 mod lab {
     pub mod agent;
+    pub mod care;
     pub mod checks;
     pub mod clock;
     pub mod context;
@@ -316,6 +317,17 @@ const LONG: &[Scenario] = &[
         breaks: &[],
         limit: Duration::from_secs(900),
         run: lab::packages::rpm,
+    },
+    Scenario {
+        name: "zfs_and_md_are_scrubbed_by_a_schedule_one_after_the_other",
+        breaks: &[
+            drives::RAID_LEG_A,
+            drives::RAID_LEG_B,
+            drives::ZFS_PULLED_A,
+            drives::ZFS_PULLED_B,
+        ],
+        limit: Duration::from_secs(600),
+        run: lab::care::an_array_and_a_pool,
     },
     Scenario {
         name: "zfs_a_mirror_that_loses_a_member_is_degraded_until_the_member_is_back",
