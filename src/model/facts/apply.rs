@@ -46,6 +46,7 @@ impl Facts {
                 let seen = seen.map(|mut new| {
                     self.identify(&mut new, now);
                     self.note_btrfs_members(&mut new, now);
+                    self.note_pool_members(&mut new);
                     let same = known.clone().filter(|known| **known == new);
                     same.unwrap_or_else(|| Arc::new(new))
                 });
@@ -255,7 +256,20 @@ impl Facts {
                 self.update_volumes(settings, now);
             }
         }
+        if good && matches!(before, None | Some(LayerState::Zfs(_))) {
+            self.add_pool_members(settings, now);
+        }
         if answered { Urgency::Immediate } else { change }
+    }
+
+    /// What `zpool status` has said may concern the last scan.
+    fn add_pool_members(&mut self, settings: &VolumeSettings, now: Timestamp) {
+        let mut seen = self.inventory.observation().clone().map(|it| (*it).clone());
+        if let Observation::Ok { value, .. } = &mut seen
+            && self.note_pool_members(value)
+        {
+            self.apply_update(SourceUpdate::Inventory(seen), settings, now);
+        }
     }
 
     /// `before`: the scan before the last one.
