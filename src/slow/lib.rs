@@ -20,6 +20,10 @@ mod node;
 mod peers;
 mod sample;
 mod silence;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod synthetic;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use cell::{Cell, Direction, LoadClass, SizeClass};
