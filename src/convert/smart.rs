@@ -16,6 +16,7 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let mut wire = report.map(of_report).unwrap_or_default();
     wire.state = state.into();
     wire.detail = detail;
+    wire.idle = smart.idle;
     wire.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
     wire.answered = last.map(|(at, _)| time(*at));
     let endurance = smart.history.endurance();

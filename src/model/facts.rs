@@ -26,6 +26,7 @@ pub mod probes;
 pub(crate) mod raid_controllers;
 pub mod readings;
 pub mod repairs;
+mod rest;
 pub mod smart;
 pub mod sources;
 mod space;
@@ -39,7 +40,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockDevice, Inventory, LayerState};
-use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::drive::{DriveFacts, Transport};
 use crate::facts::attachments::BypassedDrivers;
 use crate::facts::checks::CheckRecords;
 use crate::facts::counters::Counters;
@@ -403,9 +404,7 @@ impl Facts {
                 return false;
             };
             let mut devices = known.facts.devices.iter();
-            // Hypervisors call their disks rotating.
-            known.facts.rotational == Some(true)
-                && !matches!(known.facts.kind, DriveKind::Virtual | DriveKind::Remote)
+            rest::can_stop_turning(&known.facts)
                 && !devices.any(|device| self.disk_io.has_recent_io(device.dev))
         };
         volume.drive_ids.iter().any(is_idle)
@@ -422,6 +421,7 @@ impl Facts {
             id: target.id,
             dev: target.dev,
             asleep: asleep(&target.volume),
+            at_rest: self.is_at_rest(path, target),
             filesystem: target.filesystem.clone(),
             pace: match self.volumes.get(&target.volume) {
                 _ if target.is_network => ProbePace::Network,

@@ -28,8 +28,8 @@ pub struct SmartReadings {
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
     ignored: BTreeSet<DriveId>,
-    /// When each drive was last found runtime-suspended.
-    suspended: BTreeMap<DriveId, Timestamp>,
+    /// When each drive was last found runtime-suspended or idle: not queried.
+    left_alone: BTreeMap<DriveId, Timestamp>,
 }
 
 /// The readings of one drive.
@@ -40,6 +40,8 @@ pub struct SmartFacts {
     pub outcome: Option<(Timestamp, SmartOutcome)>,
     pub stuck: Option<StuckSmartctl>,
     pub self_test: Option<SelfTestStart>,
+    /// A rotating drive without I/O since its last answer: not queried, so that it can stop turning.
+    pub idle: bool,
     /// In memory only: None until smartctl has printed something since the start.
     pub output: Option<Arc<SmartOutput>>,
     /// Kept in the store.
@@ -88,13 +90,13 @@ impl SmartReadings {
         self.ignored.contains(drive)
     }
 
-    /// When the drive was last found runtime-suspended in this run.
-    pub(crate) fn last_suspended(&self, drive: &DriveId) -> Option<Timestamp> {
-        self.suspended.get(drive).copied()
+    /// When the drive was last found runtime-suspended or idle in this run.
+    pub(crate) fn last_left_alone(&self, drive: &DriveId) -> Option<Timestamp> {
+        self.left_alone.get(drive).copied()
     }
 
-    pub(super) fn note_suspended(&mut self, drive: &DriveId, now: Timestamp) {
-        self.suspended.insert(drive.clone(), now);
+    pub(super) fn note_left_alone(&mut self, drive: &DriveId, now: Timestamp) {
+        self.left_alone.insert(drive.clone(), now);
     }
 
     /// Restores histories from the store: older than any response since the start.
@@ -131,7 +133,7 @@ impl SmartReadings {
     /// Drops the readings of drives that are not `known`.
     pub(super) fn retain(&mut self, known: &BTreeMap<DriveId, KnownDrive>) {
         self.drives.retain(|id, _| known.contains_key(id));
-        self.suspended.retain(|id, _| known.contains_key(id));
+        self.left_alone.retain(|id, _| known.contains_key(id));
     }
 
     pub(super) fn stuck_count(&self) -> usize {
@@ -150,6 +152,7 @@ impl SmartFacts {
         outcome(self) != outcome(new)
             || self.stuck != new.stuck
             || self.self_test != new.self_test
+            || self.idle != new.idle
             || self.history.has_changed(&new.history)
     }
 
@@ -247,6 +250,7 @@ impl Facts {
                 model: facts.model.clone(),
                 serial: facts.serial.clone(),
                 asleep: facts.asleep,
+                idle: self.smart.get(&facts.id).is_some_and(|smart| smart.idle),
                 suspect: suspect(&facts.id),
                 kernel_error_count: errors.map_or(0, |memory| memory.incidents()),
                 last_response: self

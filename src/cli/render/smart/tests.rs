@@ -145,10 +145,22 @@ fn an_old_answer_is_shown_with_its_age() {
         state(State::Failed, "Permission denied", before(7200)),
         state(State::Stuck, "smartctl has not returned since 11:00", before(7200)),
     ];
+    let idle = wire::Smart {
+        state: State::Answered.into(),
+        idle: true,
+        asked: before(9 * 3600),
+        answered: before(9 * 3600),
+        ..Default::default()
+    };
+    let idle = drive(idle);
+    assert_eq!(smart::rest(&idle, &screen(None)).as_deref(), Some("idle, last asked 9 h ago"));
+    assert!(smart::section(&idle, &screen(None)).contains(
+        "idle, last asked 9 h ago; not asked until its next I/O; the values below are from 9 h ago"
+    ));
     insta::assert_snapshot!(lines.join("\n"), @r#"
     state  not polled yet
-    state  asleep (STANDBY), not woken; the values below are from 2026-02-28 11:00:00
-    state  asleep (STANDBY), not woken; it has reported no data yet
+    state  asleep (STANDBY), last asked 1 min ago; the values below are from 2026-02-28 11:00:00
+    state  asleep (STANDBY), last asked 1 min ago; it has reported no data yet
     state  not applicable: SMART is switched off in this drive; switch it on: smartctl -s on DEVICE
     state  polled without success 1 min ago: Permission denied; the values below are from 2 h ago
     state  stuck: smartctl has not returned since 11:00; the values below are from 2 h ago
