@@ -16,6 +16,7 @@ pub mod full_reads;
 pub mod identities;
 pub mod kernel_log;
 pub(crate) mod last_pass;
+mod latency;
 pub mod latest;
 mod md_slots;
 mod models;
@@ -98,6 +99,7 @@ pub struct Facts {
     /// Free space over time. Kept in the store.
     pub space: SpaceHistories,
     pub disk_io: DiskIo,
+    pub latencies: latency::LatencyWindow,
     /// How long probes and SMART queries took.
     pub timings: Timings,
     /// The kernel log, by the drive, volume or device of each record.

@@ -251,6 +251,18 @@ pub fn label(metric: &str) -> String {
     escape_control(&name.replace('_', " ").replace("crc", "CRC"))
 }
 
+/// With its unit, which is the same for each value of a series.
+pub(crate) fn label_with_unit(metric: &str) -> String {
+    let unit = match metric {
+        "temperature" => "°C",
+        "latency" => "µs",
+        "power_on_hours" => return label(metric),
+        _ if metric.ends_with("_percent") => "%",
+        _ => return label(metric),
+    };
+    format!("{}, {unit}", label(metric))
+}
+
 pub fn verdict(passed: Option<bool>) -> &'static str {
     match passed {
         Some(true) => "passed",

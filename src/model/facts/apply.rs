@@ -134,6 +134,7 @@ impl Facts {
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
             SourceUpdate::DiskStats(seen) => {
                 let change = self.disk_io.apply(seen);
+                self.record_latencies();
                 change.max(self.update_idle_drives(now))
             }
             SourceUpdate::CountedIo(_) => Urgency::Nothing,

@@ -15,8 +15,7 @@ use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
-use diskvitals_smart::history::SmartHistory;
-use diskvitals_smart::history::StartedTest;
+use diskvitals_smart::history::{SmartHistory, StartedTest, TrendKind};
 use diskvitals_smart::{SelfTestKind, SmartOutput, SmartResponse};
 
 /// A start waits for a query that runs.
@@ -108,6 +107,20 @@ impl SmartReadings {
             } else {
                 Arc::make_mut(&mut known.history).prepend(history);
             }
+        }
+    }
+
+    /// Of a drive that was queried.
+    pub(super) fn record_trend(
+        &mut self,
+        drive: &DriveId,
+        kind: TrendKind,
+        value: u64,
+        at: Timestamp,
+    ) {
+        if let Some(smart) = self.drives.get_mut(drive) {
+            let value = u32::try_from(value).unwrap_or(u32::MAX);
+            Arc::make_mut(&mut Arc::make_mut(smart).history).record_trend(kind, value, at);
         }
     }
 

@@ -196,8 +196,14 @@ fn what_was_left_out_and_an_age_that_may_have_wrapped_are_shown() {
 
 #[test]
 fn history_has_a_line_a_value() {
-    let point = |seconds: i64, value| wire::SmartPoint { time: before(seconds), value };
+    let point = |seconds: i64, value| wire::SmartPoint {
+        time: before(seconds),
+        value,
+        minimum: None,
+        mean: None,
+    };
     let series = |metric: &str, points| wire::SmartSeries { metric: metric.into(), points };
+    let summer = wire::SmartPoint { minimum: Some(22), ..point(86_400 * 200, 44) };
     let history = wire::SmartHistory {
         drive_id: "naa.5".into(),
         series: vec![
@@ -211,14 +217,16 @@ fn history_has_a_line_a_value() {
                 ],
             ),
             series("wear_percent", vec![point(60, 3)]),
+            series("temperature", vec![summer, point(86_400 * 50, 31), point(60, 35)]),
             series("nothing", Vec::new()),
         ],
     };
     insta::assert_snapshot!(smart::history::text(&history, &screen(Some(120))), @r#"
     history of naa.5
-    VALUE    HISTORY                   FIRST  LAST  MIN  MAX  FROM              TO
-    pending  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
-    wear     ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
+    VALUE            HISTORY                   FIRST  LAST  MIN  MAX  FROM              TO
+    pending          ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
+    wear, %          ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
+    temperature, °C  ███████████████████▁▁▁▁▃  44     35    22   44   2025-08-13 12:00  2026-03-01 11:59
     "#);
     let none = wire::SmartHistory { drive_id: "naa.5".into(), series: Vec::new() };
     assert!(smart::history::text(&none, &screen(None)).contains("no history: SMART is not read"));
