@@ -133,7 +133,11 @@ impl Facts {
                 change.urgency
             }
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
-            SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),
+            SourceUpdate::DiskStats(seen) => {
+                let change = self.disk_io.apply(seen);
+                self.record_latencies();
+                change.max(self.update_idle_drives(now))
+            }
             SourceUpdate::CountedIo(_) => Urgency::Nothing,
             SourceUpdate::KernelLog(batch) => self.apply_kernel_log(batch, now),
             SourceUpdate::FsError(notice) => self.apply_fs_error(notice, now),
@@ -144,6 +148,7 @@ impl Facts {
                     .smart_of_known(&drive)
                     .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at));
                 let begun = at.checked_sub(took).unwrap_or(at);
+                let change = change.max(self.update_idle_drives(now));
                 change.max(self.compare_with_drive(&drive, begun, at))
             }
             SourceUpdate::SmartOutput { drive, output } => {
