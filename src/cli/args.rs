@@ -145,10 +145,22 @@ nor beside another test in its array or on its controller, or a rebuild or scrub
 
 Exit status: 0 shown, 1 failed.";
 
+const LOCATE_HELP: &str = "Lights the locate lamp of a drive's slot, or turns it off. Never the fault lamp.
+
+The lamp is that of the enclosure (SES), of NPEM, or of a slot below VMD or a port of AHCI; the last two only while nothing else uses them. It is turned off by \
+`off`, and by itself after 24 hours, also over a restart. Behind a RAID controller, the vendor's command is printed and not run. Without a lamp, the answer names \
+serial, model and port: no drive is read to make it blink.";
+
 const REPLACE_HELP: &str = "Shows what is on a drive, where it is, and whether it can be pulled now: \"no\" while something on it has no other sound copy, or a \
 rebuild runs; \"not known\" where a use is not understood. It reads only, and touches no device.
 
 Exit status: 0 the drive can be pulled, 1 no or not known.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LampSwitch {
+    On,
+    Off,
+}
 
 /// How long maintenance lasts from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +224,15 @@ pub enum Command {
         /// Only this drive, by any of its names
         #[arg(value_name = "DRIVE")]
         drive: Option<String>,
+    },
+    /// Light the locate lamp of a drive, or turn it off (root)
+    #[command(long_about = LOCATE_HELP)]
+    Locate {
+        /// The drive, by any of its names; a serial must be whole
+        #[arg(value_name = "DRIVE")]
+        drive: String,
+        #[arg(value_enum, value_name = "on|off")]
+        lamp: LampSwitch,
     },
     /// Show whether a drive can be pulled now, and what stands against it; changes nothing
     #[command(long_about = REPLACE_HELP)]

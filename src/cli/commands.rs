@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::args::status::StatusArgs;
-use crate::args::{Analyze, Args, CheckArgs, Command, MaintenanceLength, TestKind};
+use crate::args::{Analyze, Args, CheckArgs, Command, LampSwitch, MaintenanceLength, TestKind};
 use crate::error::Error;
 use crate::place::by_name;
 use crate::printer::{Printer, print_text};
@@ -57,6 +57,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Version
         | Command::Doctor => true,
         Command::SelfTest { .. }
+        | Command::Locate { .. }
         | Command::Cleanup { .. }
         | Command::Status(_)
         | Command::Watch(_)
@@ -113,6 +114,11 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             out.show("ListDrivesResponse", &answer, || {
                 render::care::table(&answer.drives, &out.screen)
             })?;
+        }
+        Command::Locate { drive, lamp } => {
+            let on = *lamp == LampSwitch::On;
+            let answer = connect().await?.set_lamp(drive, on).await?;
+            out.show("Lamp", &answer, || render::lamps::switched(&answer, on, &out.screen))?;
         }
         Command::Replace { drive } => {
             let answer = connect().await?.removal(drive).await?;

@@ -118,6 +118,10 @@ commands! {
         "diskvitals care": "The schedule of all drives, and what is held back";
         "diskvitals care sda -o json": "One drive in full, for a program";
     }
+    "locate" => USUAL {
+        "diskvitals locate sda on": "Lights the lamp of its slot, for 24 hours at most";
+        "diskvitals locate sda off": "Turns it off";
+    }
     "replace" => REPLACE {
         "diskvitals replace sda": "What is on the drive, and whether it can be pulled now";
         "diskvitals replace sda -o json": "The same for a program";

@@ -27,6 +27,7 @@ use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use diskvitals_model::label;
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::maintenance::{self, MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
 use diskvitals_model::removal::{CanBePulled, Removal};
@@ -252,6 +253,16 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
         care: drive.care.iter().map(care_task).collect(),
+        lamp: drive.lamp.as_deref().map(lamp),
+    }
+}
+
+pub fn lamp(order: &LampOrder) -> wire::Lamp {
+    wire::Lamp {
+        place: order.place.to_string(),
+        by: order.by.clone(),
+        since: Some(time(order.since)),
+        until: Some(time(order.until())),
     }
 }
 

@@ -22,6 +22,7 @@ pub mod facts;
 pub mod fixture;
 pub mod graph;
 pub mod label;
+pub mod lamp;
 pub mod ledger;
 pub mod maintenance;
 pub mod membership;

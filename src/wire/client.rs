@@ -345,6 +345,12 @@ impl Client {
         self.call(self.admin().acknowledge_finding(request)).await
     }
 
+    /// Lights the locate lamp of a drive, or turns it off.
+    pub async fn set_lamp(&self, id: &str, on: bool) -> Result<crate::Lamp, ClientError> {
+        let request = crate::SetLampRequest { id: id.to_owned(), on };
+        self.call(self.admin().set_lamp(request)).await
+    }
+
     /// `length`: None ends it.
     pub async fn maintain(
         &self,

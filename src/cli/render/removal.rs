@@ -1,6 +1,6 @@
 //! Whether a drive can be pulled: the drive as people recognize it, the answer, what stands against it.
 
-use crate::render::drives;
+use crate::render::{drives, lamps};
 use diskvitals_terminal::layout::{heading, label_value_lines, labelled};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
 use diskvitals_text::naming::slot_name;
@@ -28,6 +28,7 @@ pub(crate) fn text(removal: &wire::Removal, screen: &Screen) -> String {
         ("model", escape_control(format!("{} {}", drive.vendor, drive.model).trim())),
         ("serial", escape_control(&drive.serial)),
         ("slot", escape_control(&slot)),
+        ("lamp lit", drive.lamp.as_ref().map(|it| lamps::words(it, screen)).unwrap_or_default()),
         ("kind", format!("{}, {}", drives::kind(&drive), bytes(drive.size_bytes))),
     ];
     for (label, values) in [("volumes", &drive.volume_ids), ("member of", &drive.member_of)] {

@@ -13,6 +13,7 @@ use diskvitals_fscheck::Check;
 use diskvitals_model::block::DiskStat;
 use diskvitals_model::facts::checks::{CheckRequest, StartCheckError};
 pub use diskvitals_model::facts::readings::WantedReading;
+use diskvitals_model::lamp::{LampOrder, LampPlace};
 use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::removal::Removal;
 use diskvitals_model::snapshot::Snapshot;
@@ -106,6 +107,17 @@ pub enum Command {
     EndMaintenance {
         target: MaintenanceTarget,
         reply: oneshot::Sender<Result<Arc<MaintenanceOrder>, CommandError>>,
+    },
+    /// A locate lamp is about to be lit. Answered as an acknowledgement.
+    RememberLamp {
+        drive: DriveId,
+        by: String,
+        place: LampPlace,
+        reply: oneshot::Sender<Result<Arc<LampOrder>, CommandError>>,
+    },
+    /// The lamp is off.
+    ForgetLamp {
+        drive: DriveId,
     },
     Subscribe {
         resume: Option<u64>,
@@ -202,6 +214,19 @@ impl Handle {
         target: MaintenanceTarget,
     ) -> Result<Arc<MaintenanceOrder>, CommandError> {
         self.ask(|reply| Command::EndMaintenance { target, reply }).await?
+    }
+
+    pub(crate) async fn remember_lamp(
+        &self,
+        drive: DriveId,
+        by: String,
+        place: LampPlace,
+    ) -> Result<Arc<LampOrder>, CommandError> {
+        self.ask(|reply| Command::RememberLamp { drive, by, place, reply }).await?
+    }
+
+    pub(crate) async fn forget_lamp(&self, drive: DriveId) -> Result<(), CommandError> {
+        self.send(Command::ForgetLamp { drive }).await
     }
 
     /// Starts after revision `resume` if the owner still has all changes since; otherwise with a

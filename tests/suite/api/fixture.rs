@@ -20,6 +20,7 @@ use diskvitals_finding::{Acknowledgement, Evidence, Finding, Health, Status, Sub
 use diskvitals_model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use diskvitals_model::facts::checks::StartCheckError;
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::maintenance::MaintenanceOrder;
 use diskvitals_model::probe::Usage;
 use diskvitals_model::removal::{CanBePulled, Removal};
@@ -83,6 +84,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         findings: Vec::new(),
         maintenance: false,
         maintenance_order: None,
+        lamp: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
@@ -390,6 +392,10 @@ impl Owner {
                 let name = format!("{target:?}");
                 let _ = reply.send(Err(CommandError::NotInMaintenance(name)));
             }
+            Command::RememberLamp { drive: _, by, place, reply } => {
+                let _ = reply.send(Ok(Arc::new(LampOrder { by, since: now(), place })));
+            }
+            Command::ForgetLamp { drive: _ } => {}
             Command::JudgeRemoval { drive, reply } => {
                 let is_known = self.snapshots.borrow().drives.contains_key(&drive);
                 let objections = vec![(CanBePulled::No, "no sound copy of / elsewhere".to_owned())];

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api::explain;
 use crate::api::finding_order::rank;
-use crate::api::resolve::{Resolved, resolve, resolve_drive, resolve_volume};
+use crate::api::resolve::{resolve, resolve_drive, resolve_volume, resolve_whole_drive};
 use crate::api::server::ConfigInForce;
 use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::connectivity::read_counters;
@@ -97,10 +97,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let id = &request.get_ref().id;
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
-        if let Ok(Resolved::EndOfSerial(_)) = resolve(&snapshot, id) {
-            return Err(invalid("id", "is the end of a serial: give the whole serial"));
-        }
+        let drive = resolve_whole_drive(&snapshot, id).map_err(unresolved("id"))?;
         let removal = self.handle.removal(drive.facts.id.clone()).await?;
         let removal = removal.ok_or_else(|| not_found("the drive is no longer known"))?;
         Ok(Response::new(convert::removal(&snapshot, drive, removal)))

@@ -12,6 +12,7 @@ use crate::state::owner::{Owner, log_transition};
 use diskvitals_finding::Finding;
 use diskvitals_finding::reason::Reason;
 use diskvitals_host::clock;
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::ledger::{LedgerError, Transition};
 use diskvitals_model::maintenance::{self, MaintenanceOrder};
 use diskvitals_model::removal::removal;
@@ -64,6 +65,15 @@ impl Owner {
                         let _ = reply.send(Err(CommandError::NotInMaintenance(thing)));
                     }
                 }
+            }
+            Command::RememberLamp { drive, by, place, reply } => {
+                let lamp = Arc::new(LampOrder { by, since: clock::now(), place });
+                Arc::make_mut(&mut self.facts.lamps).insert(drive, lamp.clone());
+                self.reply_when_stored(lamp, reply);
+            }
+            Command::ForgetLamp { drive } => {
+                Arc::make_mut(&mut self.facts.lamps).remove(&drive);
+                self.publish_soon();
             }
             Command::Subscribe { resume, reply } => {
                 let subscription = self.change_stream.subscribe(resume, &self.snapshots.borrow());
