@@ -11,8 +11,8 @@ use crate::place::by_name;
 use crate::printer::{Printer, print_text};
 use crate::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::{
-    bundle, check, complain, complete, doctor, findings, manual, offline, render, report, status,
-    watch,
+    bundle, check, complain, complete, doctor, findings, manual, offline, render, replace, report,
+    status, watch,
 };
 use diskvitals_analyze as analyze;
 use diskvitals_analyze::InputSource;
@@ -42,7 +42,7 @@ fn only_reads(command: &Command) -> bool {
         Command::Status(StatusArgs { watch: false, .. })
         | Command::Drives { .. }
         | Command::Drive { .. }
-        | Command::Replace { .. }
+        | Command::Replace { follow: false, .. }
         | Command::Care { .. }
         | Command::Volumes { .. }
         | Command::Volume { .. }
@@ -58,6 +58,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Doctor => true,
         Command::SelfTest { .. }
         | Command::Locate { .. }
+        | Command::Replace { .. }
         | Command::Cleanup { .. }
         | Command::Status(_)
         | Command::Watch(_)
@@ -120,9 +121,14 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             let answer = connect().await?.set_lamp(drive, on).await?;
             out.show("Lamp", &answer, || render::lamps::switched(&answer, on, &out.screen))?;
         }
-        Command::Replace { drive } => {
-            let answer = connect().await?.removal(drive).await?;
+        Command::Replace { drive, with, follow } => {
+            let with = with.as_deref().unwrap_or_default();
+            let client = connect().await?;
+            let answer = client.removal(drive, with).await?;
             out.show("Removal", &answer, || render::removal::text(&answer, &out.screen))?;
+            if *follow {
+                return replace::follow(&out, args, client, answer, with).await;
+            }
             return Ok(status_of(answer.answer() != wire::removal::Answer::Yes));
         }
         Command::SelfTest { drive, kind, no_wait } => {

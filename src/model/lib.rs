@@ -33,6 +33,7 @@ pub mod probe;
 pub mod raid_report;
 pub mod redundancy;
 pub mod removal;
+pub mod replacement;
 pub mod signature;
 pub mod snapshot;
 pub mod snapshot_builder;

@@ -222,6 +222,20 @@ impl Judge<'_> {
         self.not_known(format!("{name} belongs to {members}, whose copies are not seen here"));
     }
 
+    /// It was taken out of an md array that runs here and lacks nothing: its superblock stays.
+    fn is_former_member(&self, device: &BlockDevice) -> bool {
+        let Some(inventory) = self.facts.inventory() else { return false };
+        let is_md = device.fs_type.as_deref() == Some("linux_raid_member");
+        let Some(uuid) = device.fs_uuid.as_ref().filter(|_| is_md) else { return false };
+        self.facts.layers.iter().any(|(name, layer)| {
+            let is_whole = layer.stuck.is_none()
+                && matches!(layer.state.value(), Some(LayerState::Md(md)) if md.degraded == 0 && !md.is_resync_due);
+            let array = inventory.devices.get(name).filter(|_| is_whole);
+            let mut members = array.into_iter().flat_map(|it| &it.underlying);
+            members.any(|it| inventory.devices.get(it).is_some_and(|it| it.fs_uuid.as_ref() == Some(uuid)))
+        })
+    }
+
     /// What is on the drive or a partition, by its signature, where nothing that is active explains it.
     fn content(&mut self, device: &BlockDevice) {
         let Some(inventory) = self.facts.inventory() else { return };
@@ -247,6 +261,9 @@ impl Judge<'_> {
         }
         let members = membership::of_device(inventory, device);
         let read = inventory.signatures.get(name);
+        if self.is_former_member(device) {
+            return;
+        }
         if !members.is_empty() {
             self.elsewhere(name, &members);
         } else if let Some(kind) = &device.fs_type {

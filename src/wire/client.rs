@@ -207,9 +207,10 @@ impl Client {
         self.call(self.inventory().get_drive(request)).await
     }
 
-    /// Whether the drive can be pulled now.
-    pub async fn removal(&self, id: &str) -> Result<crate::Removal, ClientError> {
-        let request = crate::GetRemovalRequest { id: id.to_owned() };
+    /// Whether the drive can be pulled now, and the next step of its replacement; `with`: the new drive, or
+    /// empty.
+    pub async fn removal(&self, id: &str, with: &str) -> Result<crate::Removal, ClientError> {
+        let request = crate::GetRemovalRequest { id: id.to_owned(), with: with.to_owned() };
         self.call(self.inventory().get_removal(request)).await
     }
 

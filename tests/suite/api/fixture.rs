@@ -24,6 +24,7 @@ use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::maintenance::MaintenanceOrder;
 use diskvitals_model::probe::Usage;
 use diskvitals_model::removal::{CanBePulled, Removal};
+use diskvitals_model::replacement::{Step, StepKind};
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use diskvitals_model::source_update::SourceRequest;
 use diskvitals_model::volume::{
@@ -396,11 +397,18 @@ impl Owner {
                 let _ = reply.send(Ok(Arc::new(LampOrder { by, since: now(), place })));
             }
             Command::ForgetLamp { drive: _ } => {}
-            Command::JudgeRemoval { drive, reply } => {
+            Command::JudgeRemoval { drive, with: _, reply } => {
                 let is_known = self.snapshots.borrow().drives.contains_key(&drive);
                 let objections = vec![(CanBePulled::No, "no sound copy of / elsewhere".to_owned())];
-                let _ =
-                    reply.send(is_known.then_some(Removal { answer: CanBePulled::No, objections }));
+                let removal = Removal { answer: CanBePulled::No, objections };
+                let step = Step {
+                    kind: StepKind::Save,
+                    text: "Copy what is on it first.".to_owned(),
+                    commands: Vec::new(),
+                    warnings: Vec::new(),
+                    replacement: None,
+                };
+                let _ = reply.send(is_known.then_some((removal, step)));
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));

@@ -15,7 +15,7 @@ use diskvitals_host::clock;
 use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::ledger::{LedgerError, Transition};
 use diskvitals_model::maintenance::{self, MaintenanceOrder};
-use diskvitals_model::removal::removal;
+use diskvitals_model::replacement::next_step;
 use diskvitals_model::source_update::SourceRequest;
 
 /// Time that the answer to a person's change waits for the disk.
@@ -84,9 +84,10 @@ impl Owner {
                 // Without sources there is no receiver.
                 let _ = self.requests.send(request);
             }
-            Command::JudgeRemoval { drive, reply } => {
+            Command::JudgeRemoval { drive, with, reply } => {
+                let active = self.ledger.levels();
                 // The client may have disconnected.
-                let _ = reply.send(removal(&self.facts, &self.ledger.levels(), &drive));
+                let _ = reply.send(next_step(&self.facts, &active, &drive, with.as_ref()));
             }
             Command::ReadIo { reply } => {
                 self.io_waiters.add(reply, clock::now());
