@@ -35,6 +35,7 @@ mod lab {
     pub mod kernel_log;
     pub mod line_stream;
     pub mod logical_volumes;
+    pub mod lvm_raid;
     pub mod medium_errors;
     pub mod notifications;
     pub mod packages;
@@ -189,6 +190,12 @@ const LONG: &[Scenario] = &[
         breaks: &[drives::CHECKED_A],
         limit: Duration::from_secs(1200),
         run: lab::checks::a_control_group_bounds_each_run,
+    },
+    Scenario {
+        name: "lvm_raid_repairs_what_its_checksums_find_and_is_degraded_until_its_leg_is_back",
+        breaks: &[drives::LVM_LEG_A, drives::LVM_LEG_B],
+        limit: Duration::from_secs(240),
+        run: lab::lvm_raid::integrity_and_a_leg_pulled,
     },
     Scenario {
         name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",

@@ -54,7 +54,7 @@ const fn disk(
     Drive { node, bus, serial, wwn, id }
 }
 
-/// Members of pools of ZFS: not there at the boot, but added by their scenario.
+/// Members of pools and of LVM's RAID: not there at the boot, but added by their scenario.
 const fn member(node: &'static str, number: u8, serial: &'static str, id: &'static str) -> Drive {
     disk(node, Bus::Scsi(number), serial, number, id)
 }
@@ -125,6 +125,9 @@ pub const ZFS_EXPORTED_A: Drive = member("zp54", 0x54, "ZPOOL54", "naa.5000c5000
 pub const ZFS_EXPORTED_B: Drive = member("zp55", 0x55, "ZPOOL55", "naa.5000c50000000055");
 pub const ZFS_ZVOL_A: Drive = member("zp56", 0x56, "ZPOOL56", "naa.5000c50000000056");
 pub const ZFS_ZVOL_B: Drive = member("zp57", 0x57, "ZPOOL57", "naa.5000c50000000057");
+
+pub const LVM_LEG_A: Drive = member("lv58", 0x58, "LVMRAID58", "naa.5000c50000000058");
+pub const LVM_LEG_B: Drive = member("lv59", 0x59, "LVMRAID59", "naa.5000c50000000059");
 
 /// There at the boot.
 pub const ALL: &[Drive] = &[

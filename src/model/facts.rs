@@ -14,6 +14,7 @@ pub(crate) mod filesystem_homes;
 pub mod former_ids;
 pub mod full_reads;
 pub mod identities;
+mod integrity;
 pub mod kernel_log;
 pub(crate) mod last_pass;
 pub mod latest;

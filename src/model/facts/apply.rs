@@ -214,6 +214,9 @@ impl Facts {
         if let Observation::Ok { value: LayerState::Zfs(pool), .. } = &seen {
             self.record_pool_members(&device, pool);
         }
+        if let Observation::Ok { at, value: LayerState::Integrity(seen) } = &seen {
+            self.record_integrity(&device, seen, *at);
+        }
         if let Observation::Ok { at, value } = &seen {
             self.record_mismatches(&device, value, *at);
             if value.stack().is_some_and(|stack| stack.is_scrubbed()) {
@@ -238,7 +241,12 @@ impl Facts {
             // No state yet and a plain table are equal for the volumes above: neither has members.
             // At a start, hundreds of logical volumes report one by one.
             let plain = |state: Option<&LayerState>| {
-                matches!(state, None | Some(LayerState::Plain | LayerState::Linear { .. }))
+                matches!(
+                    state,
+                    None | Some(
+                        LayerState::Plain | LayerState::Linear { .. } | LayerState::Integrity(_)
+                    )
+                )
             };
             if before.as_ref().map(without_usage) == after.map(without_usage) {
                 change = Urgency::UsageOnly;
