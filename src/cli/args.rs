@@ -235,6 +235,7 @@ pub enum Command {
         /// The drive, by any of its names; a serial must be whole
         #[arg(value_name = "DRIVE")]
         drive: String,
+        /// Whether it is to be lit
         #[arg(value_enum, value_name = "on|off")]
         lamp: LampSwitch,
     },

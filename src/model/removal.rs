@@ -222,17 +222,26 @@ impl Judge<'_> {
         self.not_known(format!("{name} belongs to {members}, whose copies are not seen here"));
     }
 
-    /// It was taken out of an md array that runs here and lacks nothing: its superblock stays.
+    /// It was taken out of an md array that runs here on sound members: its superblock stays.
     fn is_former_member(&self, device: &BlockDevice) -> bool {
         let Some(inventory) = self.facts.inventory() else { return false };
         let is_md = device.fs_type.as_deref() == Some("linux_raid_member");
         let Some(uuid) = device.fs_uuid.as_ref().filter(|_| is_md) else { return false };
         self.facts.layers.iter().any(|(name, layer)| {
-            let is_whole = layer.stuck.is_none()
-                && matches!(layer.state.value(), Some(LayerState::Md(md)) if md.degraded == 0 && !md.is_resync_due);
-            let array = inventory.devices.get(name).filter(|_| is_whole);
+            let state = layer.state.value().filter(|_| layer.stuck.is_none());
+            let Some(LayerState::Md(md)) = state else { return false };
+            let is_running =
+                !matches!(md.array_state.as_str(), "inactive" | "clear" | "broken" | "suspended");
+            let array = inventory.devices.get(name).filter(|_| is_running && !md.is_resync_due);
             let mut members = array.into_iter().flat_map(|it| &it.underlying);
-            members.any(|it| inventory.devices.get(it).is_some_and(|it| it.fs_uuid.as_ref() == Some(uuid)))
+            let is_of_array = |it: &String| {
+                inventory.devices.get(it).is_some_and(|it| it.fs_uuid.as_ref() == Some(uuid))
+            };
+            members.any(is_of_array) && {
+                let stack = self.facts.device_stack(name).unwrap_or_default();
+                let impact = stack.impact(&|id| self.unsound.contains(id));
+                matches!(impact, Impact::None | Impact::Covered)
+            }
         })
     }
 

@@ -170,7 +170,9 @@ impl<'a> Guide<'a> {
         if let Some(unfit) = self.unfit(new) {
             return Step { replacement, warnings, ..unfit };
         }
-        Step { replacement, warnings, ..(need.step)(new) }
+        let step = (need.step)(new);
+        let text = format!("{} The new drive is {}.", step.text, drive_words(new));
+        Step { replacement, warnings, text, ..step }
     }
 
     /// Replace first and pull afterwards: the copies stay while the new drive is filled.

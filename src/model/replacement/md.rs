@@ -40,13 +40,17 @@ impl<'a> Guide<'a> {
         members.find(|member| self.is_on(&member.device, drive) || was_its(member))
     }
 
-    /// The drives that were in slots that hold no current data now.
+    /// The drives that were in slots that hold no current data now. md notices a member that is gone with
+    /// its next write only.
     pub(super) fn lost_drives(&self, name: &str, md: &MdState) -> Vec<&'a DriveId> {
+        let is_there = |member: &MdMember| self.inventory.devices.contains_key(&member.device);
+        let is_short = md.degraded > 0 || !md.members.iter().all(is_there);
         let is_in_sync = |slot: u32| {
-            md.members.iter().any(|member| member.slot == Some(slot) && member.is("in_sync"))
+            let mut members = md.members.iter().filter(|member| member.slot == Some(slot));
+            members.any(|member| member.is("in_sync") && is_there(member))
         };
         let slots = self.facts.layers.get(name).into_iter().flat_map(|layer| &layer.slots);
-        let lost = slots.filter(|(slot, _)| md.degraded > 0 && !is_in_sync(**slot));
+        let lost = slots.filter(|(slot, _)| is_short && !is_in_sync(**slot));
         lost.filter_map(|(_, seen)| seen.drive.as_ref()).collect()
     }
 
@@ -97,7 +101,8 @@ impl<'a> Guide<'a> {
             .members
             .iter()
             .find(|it| !it.is("in_sync") && !it.is("faulty") && !self.is_on(&it.device, self.id()));
-        match (old.filter(|it| it.is("in_sync")), spare) {
+        let is_there = |it: &&MdMember| self.inventory.devices.contains_key(&it.device);
+        match (old.filter(|it| it.is("in_sync")).filter(is_there), spare) {
             (None, Some(_)) => Need::Step(Step::new(
                 StepKind::Wait,
                 format!("{name} has the new member and begins to fill it by itself."),

@@ -173,12 +173,25 @@ fn an_md_member_that_is_gone_is_taken_out_and_the_drive_in_its_place_is_added() 
 }
 
 #[test]
+fn without_a_free_bay_an_md_member_is_taken_out_before_it_is_pulled() {
+    let mut host = mirror();
+    set(&mut host, &[("sda", "faulty", None), BOTH[1]], 1, "idle");
+    assert_eq!(shown(&host, "A"), typed("mdadm /dev/md0 --remove /dev/disk/by-id/ata-A"));
+    set(&mut host, &BOTH[1..], 1, "idle");
+    assert_eq!(shown(&host, "A"), only(StepKind::Pull));
+    // The one that is left is not sound.
+    let subject = Subject::Drive(DriveId::new("B"));
+    let level = (Severity::Bad, diskvitals_finding::Status::DataLoss);
+    let finding = crate::assess::ActiveFinding { level, since: at(1) };
+    let reason = diskvitals_finding::reason::Reason::PendingSectors;
+    host.active.insert((subject, reason), finding);
+    assert_eq!(shown(&host, "A"), only(StepKind::Insert));
+}
+
+#[test]
 fn when_the_wrong_drive_is_pulled_it_goes_back_before_anything_else() {
     let mut host = mirror();
     plug(&mut host, "sdc", "8:32", "C");
-    let place = LampPlace::Vmd { slot: "1".into() };
-    let lamp = Arc::new(LampOrder { by: String::new(), since: at(2), place });
-    host.facts.lamps = Arc::new([(DriveId::new("A"), lamp)].into());
     host.pull("sdb");
     // Before md itself has noticed.
     host.read_all(4);
@@ -476,6 +489,19 @@ fn an_lvm_mirror_is_moved_to_a_new_physical_volume() {
             "lvconvert --replace /dev/disk/by-id/ata-A vg/home /dev/disk/by-id/ata-C"
         ]
     );
+}
+
+/// What LVM itself says of it comes later.
+#[test]
+fn a_neighbor_that_goes_while_the_lamp_is_lit_was_pulled_by_mistake() {
+    let mut host = lvm("AA");
+    host.pull("sdb");
+    read_lvm(&mut host, "AA", 4);
+    assert_eq!(step(&host, "A").kind, StepKind::Insert);
+    let place = LampPlace::Vmd { slot: "1".into() };
+    let lamp = Arc::new(LampOrder { by: String::new(), since: at(2), place });
+    host.facts.lamps = Arc::new([(DriveId::new("A"), lamp)].into());
+    assert_eq!(shown(&host, "A"), only(StepKind::PutBack));
 }
 
 #[test]

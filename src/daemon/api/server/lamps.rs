@@ -94,8 +94,9 @@ impl Lamps {
         }
         let found = self.backend.find(facts).await.map_err(unavailable)?;
         found.ok_or_else(|| {
+            let device = facts.devices.first().map_or(facts.name.as_str(), |it| it.name.as_str());
             failed_precondition(format!(
-                "the kernel knows of no lamp for this drive: {}",
+                "the kernel knows of no lamp for this drive; ledmon may, if it is installed: `ledctl -x locate=/dev/{device}`. Otherwise {}",
                 whereabouts(facts)
             ))
         })
