@@ -34,7 +34,7 @@ pub struct Removal {
 }
 
 /// None: no such drive is known. `active`: the findings; a BAD drive holds no sound copy.
-pub fn removal(facts: &Facts, active: &ActiveFindings, drive: &DriveId) -> Option<Removal> {
+pub(crate) fn removal(facts: &Facts, active: &ActiveFindings, drive: &DriveId) -> Option<Removal> {
     let known = facts.drives.get(drive)?;
     let bad = active.iter().filter(|(_, finding)| finding.level.0 == Severity::Bad);
     let bad = bad.filter_map(|((subject, _), _)| match subject {
