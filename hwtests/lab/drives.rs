@@ -131,6 +131,11 @@ pub const ZFS_ZVOL_B: Drive = member("zp57", 0x57, "ZPOOL57", "naa.5000c50000000
 pub const LVM_LEG_A: Drive = member("lv58", 0x58, "LVMRAID58", "naa.5000c50000000058");
 pub const LVM_LEG_B: Drive = member("lv59", 0x59, "LVMRAID59", "naa.5000c50000000059");
 
+/// A mirror, and the drive that takes the place of its first member.
+pub const REPLACED: Drive = member("rp5a", 0x5a, "REPLACE5A", "naa.5000c5000000005a");
+pub const REPLACED_OTHER: Drive = member("rp5b", 0x5b, "REPLACE5B", "naa.5000c5000000005b");
+pub const REPLACED_NEW: Drive = member("rp5c", 0x5c, "REPLACE5C", "naa.5000c5000000005c");
+
 /// There at the boot.
 pub const ALL: &[Drive] = &[
     NVME_PULLED,

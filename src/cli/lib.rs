@@ -21,6 +21,7 @@ mod offline;
 pub mod place;
 pub mod printer;
 pub mod render;
+mod replace;
 mod report;
 mod self_test;
 mod status;

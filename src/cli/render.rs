@@ -15,6 +15,7 @@ pub mod findings;
 pub mod formatting;
 pub mod fsck;
 pub mod kernel_log;
+pub(crate) mod lamps;
 pub mod live;
 pub(crate) mod maintenance;
 pub mod nagios;

@@ -27,10 +27,12 @@ use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use diskvitals_model::label;
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::maintenance::{self, MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
 use diskvitals_model::raid_report::RaidFamily;
 use diskvitals_model::removal::{CanBePulled, Removal};
+use diskvitals_model::replacement::{Step, StepKind};
 use diskvitals_model::snapshot::{
     Drive, NodeContext, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
 };
@@ -253,6 +255,16 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
         care: drive.care.iter().map(care_task).collect(),
+        lamp: drive.lamp.as_deref().map(lamp),
+    }
+}
+
+pub fn lamp(order: &LampOrder) -> wire::Lamp {
+    wire::Lamp {
+        place: order.place.to_string(),
+        by: order.by.clone(),
+        since: Some(time(order.since)),
+        until: Some(time(order.until())),
     }
 }
 
@@ -273,7 +285,7 @@ fn care_task(task: &CareTask) -> wire::CareTask {
 }
 
 /// Whether the drive can be pulled.
-pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal) -> wire::Removal {
+pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal, step: Step) -> wire::Removal {
     let answer = |answer| match answer {
         CanBePulled::Yes => wire::removal::Answer::Yes.into(),
         CanBePulled::No => wire::removal::Answer::No.into(),
@@ -286,6 +298,29 @@ pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal) -> wire::Remov
         objections: objections
             .map(|(why, text)| wire::removal::Objection { answer: answer(why), text })
             .collect(),
+        step: Some(replacement_step(step)),
+    }
+}
+
+fn replacement_step(step: Step) -> wire::ReplacementStep {
+    use wire::replacement_step::Kind;
+    let kind = match step.kind {
+        StepKind::PutBack => Kind::PutBack,
+        StepKind::NotKnown => Kind::NotKnown,
+        StepKind::Save => Kind::Save,
+        StepKind::Insert => Kind::Insert,
+        StepKind::Unfit => Kind::Unfit,
+        StepKind::Type => Kind::Type,
+        StepKind::Wait => Kind::Wait,
+        StepKind::Pull => Kind::Pull,
+        StepKind::Done => Kind::Done,
+    };
+    wire::ReplacementStep {
+        kind: kind.into(),
+        text: step.text,
+        commands: step.commands,
+        warnings: step.warnings,
+        replacement: step.replacement.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 

@@ -58,6 +58,7 @@ use crate::facts::smart::{SmartFacts, SmartReadings};
 use crate::facts::sources::SourceStates;
 use crate::facts::space::SpaceHistories;
 use crate::facts::superblocks::Superblocks;
+use crate::lamp::LampOrders;
 use crate::maintenance::MaintenanceOrders;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::VolumeSettings;
@@ -117,6 +118,8 @@ pub struct Facts {
     pub checks: CheckRecords,
     /// What people have put under maintenance. Kept in the store.
     pub maintenance: Arc<MaintenanceOrders>,
+    /// The locate lamps that people have lit. Kept in the store.
+    pub lamps: Arc<LampOrders>,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// The drives that the store knows, until they are compared with those that were found before.

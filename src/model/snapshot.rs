@@ -14,6 +14,7 @@ use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::kernel_log::lost_records::LostRecords;
 use crate::facts::smart::SmartFacts;
+use crate::lamp::{LampOrder, LampOrders};
 use crate::maintenance::{MaintenanceOrder, MaintenanceOrders};
 use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
@@ -49,6 +50,8 @@ pub struct Snapshot {
     pub causes: BTreeMap<CauseId, Arc<Cause>>,
     /// What people have put under maintenance.
     pub maintenance: Arc<MaintenanceOrders>,
+    /// The locate lamps that people have lit.
+    pub lamps: Arc<LampOrders>,
     /// Filesystem checks, running and stored.
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.
@@ -238,6 +241,8 @@ pub struct Drive {
     pub maintenance: bool,
     /// None: it is not under maintenance, or by the configuration, without an end.
     pub maintenance_order: Option<Arc<MaintenanceOrder>>,
+    /// Its locate lamp, if a person has lit it.
+    pub lamp: Option<Arc<LampOrder>>,
     /// What it belongs to besides volumes, or belonged to, when missing; for people.
     pub member_of: Vec<String>,
     /// The volumes that it carries (or carried, when missing).

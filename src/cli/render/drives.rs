@@ -1,6 +1,6 @@
 //! Drives: a table, worst first, and one drive in full.
 
-use crate::render::{errors, findings, maintenance, smart};
+use crate::render::{errors, findings, lamps, maintenance, smart};
 use crate::words::{enum_label, health};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
@@ -164,6 +164,7 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
                 .unwrap_or_default(),
         ),
         ("slot", escape_control(&slot)),
+        ("lamp lit", drive.lamp.as_ref().map(|it| lamps::words(it, screen)).unwrap_or_default()),
         ("pci", escape_control(&location.pci)),
         ("sas address", escape_control(&location.sas_address)),
         ("path", escape_control(&location.path)),

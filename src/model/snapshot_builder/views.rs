@@ -40,6 +40,7 @@ pub(super) fn drives(
         let order = maintenance::order_of(&scene.facts.maintenance, &known.facts);
         let order = order.filter(|_| !is_configured);
         let maintenance = is_configured || order.is_some();
+        let lamp = scene.facts.lamps.get(id);
         let mut member_of = known.member_of.clone();
         if drive_use::is_written_raw(scene.facts, known) {
             member_of.push(WRITTEN_RAW.to_owned());
@@ -56,6 +57,7 @@ pub(super) fn drives(
                 && old.health_unknown_cause == health_unknown_cause
                 && old.findings == ids
                 && old.maintenance_order.as_ref() == order
+                && old.lamp.as_ref() == lamp
                 && old.volumes == known.volumes
                 && old.member_of == member_of
                 && old.care == care
@@ -76,6 +78,7 @@ pub(super) fn drives(
             findings: ids,
             maintenance,
             maintenance_order: order.cloned(),
+            lamp: lamp.cloned(),
             member_of,
             volumes: known.volumes.clone(),
             errors: errors.cloned(),

@@ -50,6 +50,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         findings: Vec::new(),
         maintenance: false,
         maintenance_order: None,
+        lamp: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
