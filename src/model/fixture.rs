@@ -455,6 +455,8 @@ pub fn published(name: &str, serial: &str) -> Drive {
         errors: None,
         smart: None,
         care: Vec::new(),
+        flash: None,
+        links: Vec::new(),
     }
 }
 

@@ -23,6 +23,7 @@ pub mod fixture;
 pub mod graph;
 pub mod label;
 pub mod ledger;
+pub mod link;
 pub mod maintenance;
 pub mod membership;
 pub mod model_statistics;
