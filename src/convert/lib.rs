@@ -32,6 +32,7 @@ use diskvitals_model::label;
 use diskvitals_model::link::{Compared, DriveLink};
 use diskvitals_model::maintenance::{self, MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
+use diskvitals_model::raid_report::RaidFamily;
 use diskvitals_model::removal::{CanBePulled, Removal};
 use diskvitals_model::snapshot::{
     Drive, NodeContext, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
@@ -337,9 +338,12 @@ fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
     if drive.health != Health::Good || has_answered || drive.presence != Presence::Present {
         return String::new();
     }
-    let smart = match is_left_out(drive) {
-        true => "SMART is not read",
-        false => "no SMART",
+    let array_driver = drive.facts.location.array_driver.as_deref();
+    let smart = match array_driver.and_then(RaidFamily::of_driver) {
+        // An array whose state nothing told is not good.
+        Some(_) => "array state read from its controller",
+        None if is_left_out(drive) => "SMART is not read",
+        None => "no SMART",
     };
     let log = snapshot.node.sources.get(&Source::KernelLog);
     let log = match log.map(|(status, _)| status) {

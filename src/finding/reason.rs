@@ -485,6 +485,12 @@ reasons! {
         "Intact where the pool has redundancy, which repairs it. What could not be repaired is reported as PoolDataErrors.",
         "Look at the drive's SMART data, its cable, slot and adapter. Then `zpool clear POOL` and `zpool scrub POOL`: if the errors come back, replace what is at fault. As many errors on all members: memory, adapter or cables.", [],
         "`zpool status` counts none (`zpool clear`), and none has come for `[errors] quiet_after`";
+    IntegrityErrors, Drive, [Suspect], [],
+        [Hardware], [LookAtPath],
+        "Sectors of this drive do not have the checksum that dm-integrity keeps of them.",
+        "Intact where an array above has another copy, which repairs it. Otherwise reads of these sectors fail.",
+        "Look at the drive's SMART data, its cable, slot and adapter, and the memory. Then have the array above read everything (`lvchange --syncaction check VG/LV`, `check` to /sys/block/mdN/md/sync_action). If the count grows again, replace the drive.", [],
+        "dm-integrity has counted none for `[errors] quiet_after`";
     PoolFull, Volume, [Suspect, Bad], [],
         [Of(Zpool)], [],
         "A ZFS pool below this volume has hardly any space left for its datasets.",
