@@ -25,9 +25,12 @@ use diskvitals_model::advice::{self, Action, Advice};
 use diskvitals_model::assess::scrub::LastScrub;
 use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
-use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
+use diskvitals_model::drive::{
+    DriveDevice, DriveKind, FlashHealth, Location, Transport, WriteCache,
+};
 use diskvitals_model::label;
 use diskvitals_model::lamp::LampOrder;
+use diskvitals_model::link::{Compared, DriveLink};
 use diskvitals_model::maintenance::{self, MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
 use diskvitals_model::raid_report::RaidFamily;
@@ -256,6 +259,8 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         smart: drive.smart.as_deref().map(smart::of_drive),
         care: drive.care.iter().map(care_task).collect(),
         lamp: drive.lamp.as_deref().map(lamp),
+        flash: drive.flash.map(flash_wear),
+        drive_links: drive.links.iter().map(drive_link).collect(),
     }
 }
 
@@ -266,6 +271,34 @@ pub fn lamp(order: &LampOrder) -> wire::Lamp {
         since: Some(time(order.since)),
         until: Some(time(order.until())),
     }
+}
+
+fn flash_wear(flash: FlashHealth) -> wire::FlashWear {
+    wire::FlashWear {
+        used_percent: flash.used_percent().map(saturated),
+        reserve_used_percent: flash.reserve_used_percent().map(saturated),
+    }
+}
+
+fn drive_link(link: &DriveLink) -> wire::DriveLink {
+    let now = |of: Option<Compared>| of.map_or(0, |of| saturated(of.now));
+    let best = |of: Option<Compared>| of.map_or(0, |of| saturated(of.best));
+    wire::DriveLink {
+        kind: link.kind.name().to_owned(),
+        file: link.file.clone(),
+        lanes: now(link.lanes),
+        best_lanes: best(link.lanes),
+        rate: now(link.rate),
+        best_rate: best(link.rate),
+        max_lanes: link.max_lanes.map_or(0, saturated),
+        max_rate: link.max_rate.map_or(0, saturated),
+        shelf_lanes: now(link.shelf_lanes),
+        best_shelf_lanes: best(link.shelf_lanes),
+    }
+}
+
+fn saturated(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 fn care_task(task: &CareTask) -> wire::CareTask {

@@ -19,6 +19,7 @@ pub mod kernel_log;
 pub(crate) mod last_pass;
 mod latency;
 pub mod latest;
+pub(crate) mod links;
 mod md_slots;
 mod models;
 mod mounted_btrfs;
@@ -52,6 +53,7 @@ use crate::facts::identities::Move;
 use crate::facts::kernel_log::KernelFacts;
 use crate::facts::last_pass::{PassRecord, WholePass};
 use crate::facts::latest::Latest;
+use crate::facts::links::LinkWatch;
 use crate::facts::probes::{ProbedMount, Probes};
 use crate::facts::raid_controllers::RaidControllers;
 use crate::facts::smart::{SmartFacts, SmartReadings};
@@ -108,6 +110,7 @@ pub struct Facts {
     pub kernel: KernelFacts,
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
+    pub links: LinkWatch,
     pub sources: SourceStates,
     /// What ZFS and btrfs-progs keep of the last scrub, by what it is of.
     pub pass_records: BTreeMap<Subject, PassRecord>,

@@ -456,6 +456,8 @@ pub fn published(name: &str, serial: &str) -> Drive {
         errors: None,
         smart: None,
         care: Vec::new(),
+        flash: None,
+        links: Vec::new(),
     }
 }
 

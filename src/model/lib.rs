@@ -24,6 +24,7 @@ pub mod graph;
 pub mod label;
 pub mod lamp;
 pub mod ledger;
+pub mod link;
 pub mod maintenance;
 pub mod membership;
 pub mod model_statistics;

@@ -11,10 +11,11 @@ use crate::assess::scrub::LastScrub;
 use crate::block::Inventory;
 use crate::care::CareTask;
 use crate::cause::Cause;
-use crate::drive::{DriveFacts, DriveKind};
+use crate::drive::{DriveFacts, DriveKind, FlashHealth};
 use crate::facts::kernel_log::lost_records::LostRecords;
 use crate::facts::smart::SmartFacts;
 use crate::lamp::{LampOrder, LampOrders};
+use crate::link::DriveLink;
 use crate::maintenance::{MaintenanceOrder, MaintenanceOrders};
 use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
@@ -253,6 +254,10 @@ pub struct Drive {
     pub smart: Option<Arc<SmartFacts>>,
     /// What a schedule does to it.
     pub care: Vec<CareTask>,
+    /// What its flash reports of its wear (eMMC, UFS).
+    pub flash: Option<FlashHealth>,
+    /// Its links and paths that the kernel describes.
+    pub links: Vec<DriveLink>,
 }
 
 impl Drive {

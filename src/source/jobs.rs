@@ -69,6 +69,12 @@ pub enum CounterGroup {
     Btrfs { path: HostPath },
     /// The last scrub of a btrfs, by its UUID; its members: device ids and kernel names.
     BtrfsScrub { uuid: String, members: BTreeMap<String, String> },
+    /// The PCIe link of an NVMe controller that is awake.
+    PcieLink { controller: String },
+    /// The SAS link of a disk, with the error counters of its phys.
+    SasLink { device: String },
+    /// The health descriptor of the UFS device of a disk.
+    Ufs { device: String },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +85,8 @@ pub struct CounterReadings {
     /// The md arrays and bcache devices that exist.
     pub arrays: Vec<String>,
     pub bcache: Vec<String>,
+    /// Groups of one drive each: its link, or its flash.
+    pub drives: Vec<CounterGroup>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,9 +37,10 @@ pub fn temperature(drive: &wire::Drive) -> String {
         .unwrap_or_default()
 }
 
-/// The used share of the designed life.
+/// The used share of the designed life; of eMMC and UFS in tenths.
 pub fn wear(drive: &wire::Drive) -> String {
     let wear = drive.smart.as_ref().and_then(|smart| smart.wear_percent);
+    let wear = wear.or_else(|| drive.flash.as_ref()?.used_percent);
     wear.map(|percent| format!("{percent} %")).unwrap_or_default()
 }
 

@@ -46,6 +46,8 @@ pub(super) fn drives(
             member_of.push(WRITTEN_RAW.to_owned());
         }
         let care = scene.care.get(id).cloned().unwrap_or_default();
+        let flash = scene.facts.flash(known).map(|report| report.health);
+        let links = scene.facts.links(known);
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
             let still = presence == Presence::Present || old.last_seen == last_seen;
@@ -61,6 +63,7 @@ pub(super) fn drives(
                 && old.volumes == known.volumes
                 && old.member_of == member_of
                 && old.care == care
+                && (old.flash, &old.links) == (flash, &links)
                 && same_arc(old.errors.as_ref(), errors)
                 && same_arc(old.smart.as_ref(), smart)
             {
@@ -84,6 +87,8 @@ pub(super) fn drives(
             errors: errors.cloned(),
             smart: smart.cloned(),
             care,
+            flash,
+            links,
         };
         (id.clone(), Arc::new(drive))
     };

@@ -90,6 +90,8 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         volumes: Vec::new(),
         errors: None,
         care: Vec::new(),
+        flash: None,
+        links: Vec::new(),
         smart: None,
     }
 }
