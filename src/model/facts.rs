@@ -89,6 +89,8 @@ pub struct Facts {
     /// Shared with the snapshots. The allocation stays the same while scans return the same result:
     /// it is the largest part.
     pub inventory: Latest<Arc<Inventory>>,
+    /// Members of ZFS pools whose labels name no pool, by the pool's device: added to the scan.
+    pub(crate) unlabeled_members: BTreeMap<String, BTreeSet<String>>,
     /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
     /// The filesystems on devices of which udev's database has no record, and what ext2 to ext4

@@ -229,6 +229,7 @@ impl Facts {
                 self.watch_passes(&device, *at);
             }
         }
+        let is_pool = matches!(seen.value(), Some(LayerState::Zfs(_)));
         let known = self.layers.entry(device).or_default();
         if let Observation::Ok { at, value } = &seen
             && let LayerState::DmRaid(DmRaid { sync_action, .. }) = value
@@ -261,20 +262,10 @@ impl Facts {
                 self.update_volumes(settings, now);
             }
         }
-        if good && matches!(before, None | Some(LayerState::Zfs(_))) {
-            self.add_pool_members(settings, now);
+        if is_pool && let Some(scan) = self.scan_with_other_pool_members() {
+            change = change.max(self.apply_update(SourceUpdate::Inventory(scan), settings, now));
         }
         if answered { Urgency::Immediate } else { change }
-    }
-
-    /// What `zpool status` has said may concern the last scan.
-    fn add_pool_members(&mut self, settings: &VolumeSettings, now: Timestamp) {
-        let mut seen = self.inventory.observation().clone().map(|it| (*it).clone());
-        if let Observation::Ok { value, .. } = &mut seen
-            && self.note_pool_members(value)
-        {
-            self.apply_update(SourceUpdate::Inventory(seen), settings, now);
-        }
     }
 
     /// `before`: the scan before the last one.

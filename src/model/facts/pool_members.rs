@@ -1,7 +1,8 @@
 //! What ZFS has counted of the members of its pools, for each drive. Kept over restarts: every import
 //! sets the counts to zero, and that is no recovery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -11,6 +12,7 @@ use crate::facts::Facts;
 use crate::stack::{Vdev, ZfsPool};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
 
 const PREFIX: &str = "zfs ";
 
@@ -51,30 +53,39 @@ impl Facts {
         }
     }
 
-    /// The label of a spare names no pool: that one in use is a member, only `zpool status` says. Out:
-    /// whether the scan lacked one.
-    pub(super) fn note_pool_members(&self, inventory: &mut Inventory) -> bool {
-        let mut found = Vec::new();
+    /// Adds to a scan what only `zpool status` says: the label of a spare in use names no pool.
+    pub(super) fn note_pool_members(&mut self, scan: &mut Inventory) {
+        self.unlabeled_members.clear();
         for (pool, layer) in &self.layers {
             let Some(LayerState::Zfs(ZfsPool { status: Some(status), .. })) =
                 layer.state.last_known()
             else {
                 continue;
             };
-            let Some(known) = inventory.devices.get(pool) else { continue };
-            let members = status.working().filter_map(|member| member.device(inventory));
-            let lacks = |name: &String| !known.underlying.contains(name);
-            found.extend(
-                members.map(|it| it.name.clone()).filter(lacks).map(|it| (pool.clone(), it)),
-            );
+            let working = status.working().filter_map(|member| member.device(scan));
+            let working: BTreeSet<String> = working.map(|it| it.name.clone()).collect();
+            let Some(device) = scan.devices.get_mut(pool) else { continue };
+            let added = working.into_iter().filter(|name| !device.underlying.contains(name));
+            let added: BTreeSet<String> = added.collect();
+            device.underlying.extend(added.iter().cloned());
+            device.underlying.sort();
+            self.unlabeled_members.insert(pool.clone(), added);
         }
-        for (pool, member) in &found {
-            if let Some(device) = inventory.devices.get_mut(pool) {
-                device.underlying.push(member.clone());
-                device.underlying.sort();
+    }
+
+    /// The last scan as it was, if `zpool status` now adds other members to it.
+    pub(super) fn scan_with_other_pool_members(&mut self) -> Option<Observation<Inventory>> {
+        let Observation::Ok { at, value } = self.inventory.observation() else { return None };
+        let (at, known) = (*at, Arc::clone(value));
+        let mut scan = (*known).clone();
+        for (pool, added) in &self.unlabeled_members {
+            if let Some(device) = scan.devices.get_mut(pool) {
+                device.underlying.retain(|name| !added.contains(name));
             }
         }
-        !found.is_empty()
+        let mut complete = scan.clone();
+        self.note_pool_members(&mut complete);
+        (complete != *known).then(|| Observation::ok(at, scan))
     }
 
     /// With the kernel name of the device that is the member.

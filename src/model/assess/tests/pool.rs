@@ -293,9 +293,15 @@ fn a_spare_in_use_is_a_member_of_the_pool() {
     assert!(devices(&host), "as soon as the tool has said it");
     host.scan(11);
     assert!(devices(&host), "a scan does not know it");
+    // It waits again: then it is none.
+    let before = mirrored(PoolState::Online, VdevState::Online, Some(VdevState::Available));
+    host.layer("zfs:tank", LayerState::Zfs(before), 12);
+    assert!(!devices(&host));
+    host.layer("zfs:tank", LayerState::Zfs(pool), 13);
+    assert!(devices(&host));
     host.pull("sdc");
-    host.scan(12);
-    assert!(host.raised(12).contains(&"C DriveMissing Bad Inaccessible".to_owned()));
+    host.scan(14);
+    assert!(host.raised(14).contains(&"C DriveMissing Bad Inaccessible".to_owned()));
 }
 
 #[test]
