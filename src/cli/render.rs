@@ -14,6 +14,7 @@ mod figures;
 pub mod findings;
 pub mod formatting;
 pub mod fsck;
+pub mod io;
 pub mod kernel_log;
 pub mod live;
 pub(crate) mod maintenance;
