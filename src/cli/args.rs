@@ -4,6 +4,7 @@ pub mod findings;
 pub mod report;
 pub mod status;
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -387,6 +388,11 @@ pub enum Command {
         #[command(subcommand)]
         what: Analyze,
     },
+    /// Record what `analyze` reads, without a daemon
+    Record {
+        #[command(subcommand)]
+        what: Record,
+    },
     /// Print shell completions to standard output
     Completions {
         /// The shell to print them for
@@ -475,8 +481,36 @@ impl CheckMode {
     }
 }
 
+const IO_HELP: &str = "Judges by recorded counters which drives are slow. With -o json, one line of JSON per file.
+
+Reads a file of `diskvitals record io`, and iostat's JSON of 60 s or less (S_TIME_FORMAT=ISO iostat -d -x -t -o JSON 60); also compressed with gzip. The text of sar -d \
+is shown and not judged: it has one time for reads and writes.
+
+Drives are compared with those of their model, of which three more are needed, and after 14 days with their own past. iostat does not tell the models: name with --peers \
+the drives that have the same.";
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum Record {
+    /// Write the drives' I/O counters to standard output, once a minute; needs no rights
+    Io {
+        /// How long (24h, 14d)
+        #[arg(long = "for", value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
+        length: Duration,
+    },
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum Analyze {
+    /// Judge by recorded I/O counters which drives are slow
+    #[command(long_about = IO_HELP)]
+    Io {
+        /// Files; `-` or no file reads standard input
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Drives of one model in iostat's output, as sda,sdb,sdc,sdd; again for another model
+        #[arg(long, value_name = "NAMES", value_parser = names)]
+        peers: Vec<Names>,
+    },
     /// Find errors of drives and filesystems in a kernel log
     #[command(long_about = KERNEL_LOG_HELP)]
     KernelLog {
@@ -511,6 +545,14 @@ pub enum Analyze {
         #[arg(value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+}
+
+/// Names between commas.
+#[derive(Clone, Debug)]
+pub struct Names(pub Vec<String>);
+
+fn names(text: &str) -> Result<Names, Infallible> {
+    Ok(Names(text.split(',').map(|name| name.trim().to_owned()).collect()))
 }
 
 fn filesystem(name: &str) -> Result<Filesystem, String> {

@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::args::status::StatusArgs;
-use crate::args::{Analyze, Args, CheckArgs, Command, LampSwitch, MaintenanceLength, TestKind};
+use crate::args::{
+    Analyze, Args, CheckArgs, Command, LampSwitch, MaintenanceLength, Record, TestKind,
+};
 use crate::error::Error;
 use crate::place::by_name;
 use crate::printer::{Printer, print_text};
 use crate::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::{
-    bundle, check, complain, complete, doctor, findings, manual, offline, render, replace, report,
-    status, watch,
+    bundle, check, complain, complete, doctor, findings, manual, offline, record, render, replace,
+    report, status, watch,
 };
 use diskvitals_analyze as analyze;
 use diskvitals_analyze::InputSource;
@@ -69,6 +71,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Check(_)
         | Command::Refresh { .. }
         | Command::Analyze { .. }
+        | Command::Record { .. }
         | Command::Completions { .. }
         | Command::Complete { .. }
         | Command::Man { .. } => false,
@@ -228,6 +231,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Report(report) => return report::run(&out, args, report).await,
         Command::Bundle(bundle) => return bundle::run(&connect().await?, bundle).await,
         Command::Analyze { what } => return analyze(&out, what),
+        Command::Record { what: Record::Io { length } } => record::io(*length).await?,
         Command::Completions { shell } => {
             write_document(&complete::script(*shell)).map_err(Error::Output)?
         }
@@ -361,6 +365,17 @@ async fn self_test(
 
 fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
     match what {
+        Analyze::Io { files, peers } => {
+            let peers: Vec<Vec<String>> = peers.iter().map(|names| names.0.clone()).collect();
+            analyze_each(
+                out,
+                files,
+                None,
+                |source| analyze::io(source, &peers),
+                render::io::text,
+                analyze::io::exit_status,
+            )
+        }
         Analyze::KernelLog { files } => analyze_each(
             out,
             files,

@@ -20,6 +20,7 @@ mod manual;
 mod offline;
 pub mod place;
 pub mod printer;
+mod record;
 pub mod render;
 mod replace;
 mod report;

@@ -210,6 +210,11 @@ commands! {
         "dmesg | diskvitals analyze kernel-log": "Finds errors in the kernel log of this machine";
         "diskvitals analyze smart sda.json": "Evaluates the output of smartctl -j -x";
     }
+    "analyze io" => ANALYZE {
+        "diskvitals analyze io node7.io": "A file of diskvitals record io";
+        "diskvitals analyze io --peers sda,sdb,sdc,sdd iostat.json":
+            "iostat's JSON, of four drives of one model";
+    }
     "analyze kernel-log" => ANALYZE_KERNEL_LOG {
         "journalctl -k -o short-iso | diskvitals analyze kernel-log": "Reads standard input";
         "diskvitals analyze kernel-log -o json dmesg.txt kern.log.1.gz":
@@ -225,6 +230,14 @@ commands! {
             "One run of e2fsck -fn";
         "diskvitals analyze fsck --filesystem xfs --mode live --exit-status 1 a.txt b.txt c.txt":
             "Three runs that must agree";
+    }
+    "record" => USUAL {
+        "diskvitals record io > node7.io": "The drives' I/O counters of a day";
+        "diskvitals record io --for 14d > node7.io": "Long enough for each drive's own past";
+    }
+    "record io" => USUAL {
+        "diskvitals record io --for 24h > node7.io": "For diskvitals analyze io";
+        "diskvitals record io --for 14d | gzip > node7.io.gz": "Compressed";
     }
     "completions" => USUAL {
         "diskvitals completions bash > /etc/bash_completion.d/diskvitals": "For all users of bash";

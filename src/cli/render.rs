@@ -14,6 +14,7 @@ mod figures;
 pub mod findings;
 pub mod formatting;
 pub mod fsck;
+pub mod io;
 pub mod kernel_log;
 pub(crate) mod lamps;
 pub mod live;

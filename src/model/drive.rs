@@ -125,6 +125,30 @@ pub struct DriveDevice {
     pub hctl: Option<String>,
 }
 
+/// Whether a hypervisor or a cloud emulates the disk, by its SCSI vendor and model: its health and
+/// rotation speed have no meaning.
+pub fn is_emulated(vendor: Option<&str>, model: Option<&str>) -> bool {
+    const VENDORS: [&str; 9] =
+        ["QEMU", "VMware", "VBOX", "Msft", "Google", "NUTANIX", "Xen", "Virtuozzo", "AHV"];
+    const MODELS: [&str; 13] = [
+        "QEMU ",
+        "VMware",
+        "VBOX ",
+        "ORCL-VBOX",
+        "Amazon EC2",
+        "Amazon Elastic",
+        "nvme_card",
+        "MSFT NVMe",
+        "Microsoft NVMe",
+        "Alibaba Cloud",
+        "Google ",
+        "Virtual ",
+        "Parallels",
+    ];
+    vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
+        || model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriveKind {

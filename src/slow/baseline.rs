@@ -4,7 +4,7 @@ use crate::cell::Cell;
 use crate::histogram::Histogram;
 use crate::sample::Sample;
 
-/// A baseline that is younger is not used: it knows no month's end, and no weekend twice.
+/// A younger baseline is not used: it has not seen two weekends.
 const MIN_HOURS: u32 = 14 * 24;
 const MIN_WINDOWS: u16 = 60;
 /// On how many days a cell had load: one hour of a first day is not what is usual.

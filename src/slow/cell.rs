@@ -36,7 +36,7 @@ const LOADS: [LoadClass; 4] = [LoadClass::One, LoadClass::Few, LoadClass::Many, 
 pub struct Cell(u8);
 
 impl Cell {
-    pub const COUNT: usize = 24;
+    pub(crate) const COUNT: usize = 24;
 
     /// Bytes of the mean request, and requests in flight.
     pub(crate) fn of(direction: Direction, bytes: f32, in_flight: f32) -> Cell {

@@ -11,6 +11,10 @@ use crate::window::{Piece, Window};
 
 /// Windows of an hour are at least 48 s long, and have two directions.
 const MAX_SAMPLES: usize = 150;
+/// Bytes a millisecond (20 MB/s) that fill a cache faster than it may empty.
+const MANY_WRITES: u64 = 20_000;
+/// An SLC cache of 100 GB empties at 40 MB/s in less than that.
+const RECOVERY_WINDOWS: u8 = 60;
 
 /// What a drive is compared as: drives with the same are peers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +41,8 @@ pub struct CellNow {
 pub struct Drive {
     pub(crate) kind: Kind,
     window: Window,
+    /// Windows with load until flash may have cleaned up after many writes.
+    recovering: u8,
     pub(crate) samples: Vec<Sample>,
     pub(crate) baseline: Box<Baseline>,
     pub(crate) history: History,
@@ -49,6 +55,7 @@ impl Drive {
         Drive {
             kind,
             window: Window::default(),
+            recovering: 0,
             samples: Vec::new(),
             baseline: Box::default(),
             history: History::default(),
@@ -73,7 +80,13 @@ impl Drive {
             return;
         }
         let is_judged = |sample: &&Sample| medium.is_judged(sample.cell.direction(), &full.work);
-        let writes = (!of_load.iter().any(|it| is_judged(&it))).then_some(Silence::Writes);
+        let is_beside_writes = !of_load.iter().any(|it| is_judged(&it));
+        let bytes_written = full.work.write.sectors.saturating_mul(512);
+        self.recovering = match bytes_written / full.length.max(1) >= MANY_WRITES {
+            true if medium != Medium::Rotating => RECOVERY_WINDOWS,
+            _ => self.recovering.saturating_sub(1),
+        };
+        let writes = (is_beside_writes || self.recovering > 0).then_some(Silence::Writes);
         let silence = full.silence.or(writes);
         self.tally.count(hour / 24, silence);
         if silence.is_none() && self.samples.len() + 2 <= MAX_SAMPLES {
@@ -81,18 +94,8 @@ impl Drive {
         }
     }
 
-    /// Starts anew: another firmware, scheduler or clock, or a person's order.
-    pub fn relearn(&mut self) {
-        *self = Drive::new(self.kind.clone());
-    }
-
     pub fn level(&self) -> Level {
         self.history.level()
-    }
-
-    /// The slow hours of the last seven days.
-    pub fn slow_hours(&self) -> &[u32] {
-        self.history.slow_hours()
     }
 
     pub fn tally(&self) -> &Tally {

@@ -41,10 +41,6 @@ impl History {
         self.level
     }
 
-    pub(crate) fn slow_hours(&self) -> &[u32] {
-        &self.slow_hours
-    }
-
     /// The hour had a slow direction, and it was this drive's alone.
     pub(crate) fn slow(&mut self, hour: u32) {
         self.forget(hour);
@@ -135,7 +131,7 @@ mod tests {
             let mut history = History::default();
             for hour in hours {
                 history.slow(hour);
-                prop_assert!(history.slow_hours().len() <= 168);
+                prop_assert!(history.slow_hours.len() <= 168);
             }
         }
     }

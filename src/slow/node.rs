@@ -62,6 +62,8 @@ struct Findings {
     slow: Option<SlowHour>,
     /// Slow by its own past alone, which peers that are slow too do not hide.
     is_slow_by_own: bool,
+    /// Known as slow before this hour: of others it says nothing.
+    is_known: bool,
 }
 
 impl<K: Ord + Clone> Node<K> {
@@ -77,16 +79,8 @@ impl<K: Ord + Clone> Node<K> {
         }
     }
 
-    pub fn remove(&mut self, name: &K) {
-        self.drives.remove(name);
-    }
-
     pub fn drives(&self) -> &BTreeMap<K, Drive> {
         &self.drives
-    }
-
-    pub fn drive_mut(&mut self, name: &K) -> Option<&mut Drive> {
-        self.drives.get_mut(name)
     }
 
     /// The growth up to this second; `None` is a gap. Returns the hour that this one ends. Readings
@@ -125,9 +119,9 @@ impl<K: Ord + Clone> Node<K> {
             found.push(judge(drive, others, hour, &limits));
         }
         let shared = |finding: &Findings, is_alike: fn(&Kind, &Kind) -> bool| {
-            let group = found
-                .iter()
-                .filter(|other| other.hour.judged > 0 && is_alike(&other.kind, &finding.kind));
+            let group = found.iter().filter(|other| {
+                other.hour.judged > 0 && !other.is_known && is_alike(&other.kind, &finding.kind)
+            });
             let slow = group.clone().filter(|it| it.slow.is_some() || it.is_slow_by_own).count();
             slow >= 2 && slow * 3 > group.count()
         };
@@ -227,6 +221,7 @@ fn judge<'m>(
             slowdown: (!ratios.is_empty()).then(|| median(&mut ratios)),
         },
         slow: slow_hour,
+        is_known: drive.history.level() == Level::Persistent,
         is_slow_by_own: [0, 1].into_iter().any(|direction| is_enough(&slow_by_own, direction)),
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::counters::{Counters, Traffic};
 
-pub const WINDOW_SECONDS: u64 = 60;
+const WINDOW_SECONDS: u64 = 60;
 
 /// SplitMix64.
 #[derive(Clone, Debug)]

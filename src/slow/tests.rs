@@ -59,7 +59,6 @@ fn a_drive_at_seven_times_its_peers_is_named_with_them_before_it_has_a_past() {
     let Outcome::Slow(slow) = closed[0].drives[&2].outcome else { panic!("{closed:?}") };
     assert_eq!((slow.now.peers, slow.now.usual), (Some((11_000, 4)), None));
     assert_eq!((slow.now.service / 1_000, slow.slow, slow.judged), (77, 60, 60));
-    assert_eq!(node.drives()[&2].slow_hours(), [0, 1, 2]);
     assert_eq!(node.drives()[&2].level(), Level::Slow);
     hours(&mut node, 20..21, |drive, _| if drive == 2 { 77_000 } else { 11_000 });
     assert_eq!(node.drives()[&2].level(), Level::Persistent);
@@ -113,6 +112,15 @@ fn two_of_four_that_are_slow_at_once_have_a_common_cause() {
     let outcomes = closed[0].drives.values().map(|of| of.outcome).collect::<Vec<_>>();
     assert_eq!(outcomes[..2], [Outcome::CommonCause; 2]);
     assert_eq!(node.drives()[&0].level(), Level::Usual);
+}
+
+#[test]
+fn a_drive_that_is_known_to_be_slow_does_not_excuse_the_next_one() {
+    let mut node = node(5, Medium::Rotating);
+    hours(&mut node, 0..16, |drive, _| if drive == 0 { 90_000 } else { 11_000 });
+    assert_eq!(node.drives()[&0].level(), Level::Persistent);
+    let closed = hours(&mut node, 16..18, |drive, _| if drive < 2 { 90_000 } else { 11_000 });
+    assert_eq!(slow_drives(&closed), [0, 1, 0, 1]);
 }
 
 #[test]
