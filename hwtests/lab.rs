@@ -43,6 +43,8 @@ mod lab {
     pub mod qmp;
     pub mod quiet_period;
     pub mod raid;
+    pub mod replacement;
+    pub mod rest;
     pub mod restart;
     pub mod scenario;
     pub mod scsi_debug;
@@ -85,6 +87,12 @@ const SCENARIOS: &[Scenario] = &[
         breaks: &[drives::RAID_LEG_A, drives::RAID_LEG_B],
         limit: Duration::from_secs(180),
         run: lab::raid::member_failed_and_pulled,
+    },
+    Scenario {
+        name: "an_md_member_is_replaced_by_the_guide_and_the_wrong_drive_goes_back_first",
+        breaks: &[drives::REPLACED, drives::REPLACED_OTHER, drives::REPLACED_NEW],
+        limit: Duration::from_secs(240),
+        run: lab::replacement::of_an_md_member,
     },
     Scenario {
         name: "a_btrfs_whose_half_is_pulled_has_no_redundancy_left_until_a_scrub_has_read_it",
@@ -167,6 +175,12 @@ const LONG: &[Scenario] = &[
         breaks: &[],
         limit: Duration::from_secs(150),
         run: lab::smart::a_disk_that_predicts_its_failure,
+    },
+    Scenario {
+        name: "rest_a_rotating_drive_that_does_nothing_is_sent_no_command",
+        breaks: &[],
+        limit: Duration::from_secs(480),
+        run: lab::rest::a_drive_that_does_nothing_is_left_alone,
     },
     Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",

@@ -10,6 +10,7 @@ mod coverage;
 mod framing;
 pub mod fsck;
 mod input_source;
+pub mod io;
 mod journal;
 pub mod kernel_log_analysis;
 mod kernel_words;
@@ -26,5 +27,6 @@ pub const EXIT_UNKNOWN: u8 = 3;
 
 pub use fsck::fsck;
 pub use input_source::InputSource;
+pub use io::io;
 pub use log_analyzer::{kernel_log, kernel_log_from};
 pub use smart::smart;

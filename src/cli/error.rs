@@ -32,6 +32,12 @@ pub enum Error {
     UnknownReason { name: String, hint: String },
     #[error("reading the answer")]
     Input(#[source] io::Error),
+    #[error("reading {path}")]
+    Record {
+        path: &'static str,
+        #[source]
+        source: io::Error,
+    },
     #[error("waiting for an interrupt")]
     Signal(#[source] io::Error),
     #[error(transparent)]

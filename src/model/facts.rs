@@ -17,7 +17,9 @@ pub mod identities;
 mod integrity;
 pub mod kernel_log;
 pub(crate) mod last_pass;
+mod latency;
 pub mod latest;
+pub(crate) mod links;
 mod md_slots;
 mod models;
 mod mounted_btrfs;
@@ -27,6 +29,7 @@ pub mod probes;
 pub(crate) mod raid_controllers;
 pub mod readings;
 pub mod repairs;
+mod rest;
 pub mod smart;
 pub mod sources;
 mod space;
@@ -41,7 +44,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockDevice, Inventory, LayerState};
 use crate::care::triggers::ScrubTrigger;
-use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::drive::{DriveFacts, Transport};
 use crate::facts::attachments::BypassedDrivers;
 use crate::facts::checks::CheckRecords;
 use crate::facts::counters::Counters;
@@ -51,12 +54,14 @@ use crate::facts::identities::Move;
 use crate::facts::kernel_log::KernelFacts;
 use crate::facts::last_pass::{PassRecord, WholePass};
 use crate::facts::latest::Latest;
+use crate::facts::links::LinkWatch;
 use crate::facts::probes::{ProbedMount, Probes};
 use crate::facts::raid_controllers::RaidControllers;
 use crate::facts::smart::{SmartFacts, SmartReadings};
 use crate::facts::sources::SourceStates;
 use crate::facts::space::SpaceHistories;
 use crate::facts::superblocks::Superblocks;
+use crate::lamp::LampOrders;
 use crate::maintenance::MaintenanceOrders;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::VolumeSettings;
@@ -85,6 +90,8 @@ pub struct Facts {
     /// Shared with the snapshots. The allocation stays the same while scans return the same result:
     /// it is the largest part.
     pub inventory: Latest<Arc<Inventory>>,
+    /// Members of ZFS pools whose labels name no pool, by the pool's device: added to the scan.
+    pub(crate) unlabeled_members: BTreeMap<String, BTreeSet<String>>,
     /// States of md and dm devices by kernel name.
     pub layers: BTreeMap<String, LayerFacts>,
     /// The filesystems on devices of which udev's database has no record, and what ext2 to ext4
@@ -99,12 +106,14 @@ pub struct Facts {
     /// Free space over time. Kept in the store.
     pub space: SpaceHistories,
     pub disk_io: DiskIo,
+    pub latencies: latency::LatencyWindow,
     /// How long probes and SMART queries took.
     pub timings: Timings,
     /// The kernel log, by the drive, volume or device of each record.
     pub kernel: KernelFacts,
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
+    pub links: LinkWatch,
     pub sources: SourceStates,
     /// What ZFS and btrfs-progs keep of the last scrub, by what it is of.
     pub pass_records: BTreeMap<Subject, PassRecord>,
@@ -116,6 +125,8 @@ pub struct Facts {
     pub checks: CheckRecords,
     /// What people have put under maintenance. Kept in the store.
     pub maintenance: Arc<MaintenanceOrders>,
+    /// The locate lamps that people have lit. Kept in the store.
+    pub lamps: Arc<LampOrders>,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// The drives that the store knows, until they are compared with those that were found before.
@@ -406,9 +417,7 @@ impl Facts {
                 return false;
             };
             let mut devices = known.facts.devices.iter();
-            // Hypervisors call their disks rotating.
-            known.facts.rotational == Some(true)
-                && !matches!(known.facts.kind, DriveKind::Virtual | DriveKind::Remote)
+            rest::can_stop_turning(&known.facts)
                 && !devices.any(|device| self.disk_io.has_recent_io(device.dev))
         };
         volume.drive_ids.iter().any(is_idle)
@@ -425,6 +434,7 @@ impl Facts {
             id: target.id,
             dev: target.dev,
             asleep: asleep(&target.volume),
+            at_rest: self.is_at_rest(path, target),
             filesystem: target.filesystem.clone(),
             pace: match self.volumes.get(&target.volume) {
                 _ if target.is_network => ProbePace::Network,

@@ -18,6 +18,7 @@ use diskvitals_finding::path::HostPath;
 use diskvitals_model::block::{Inventory, Layer, LayerState};
 use diskvitals_model::care::triggers::ScrubTrigger;
 use diskvitals_model::counters::CounterReading;
+use diskvitals_model::lamp::LampPlace;
 use diskvitals_model::probe::MountProbe;
 use diskvitals_model::signature::Signature;
 use diskvitals_model::superblock::Superblock;
@@ -46,6 +47,10 @@ pub enum Job {
     NvmeEvents { controller: String },
     /// syncfs(2) of the mount at `path` in the host's mount namespace, whose device must be `dev`.
     SyncFs { path: HostPath, dev: DevNo },
+    /// Find the locate lamp of the drive with these block devices and NVMe controllers.
+    FindLamp { devices: Vec<String>, controllers: Vec<String> },
+    /// Switch a locate lamp, and read it back.
+    SwitchLamp { place: LampPlace, is_on: bool },
 }
 
 /// A group of counters: counters whose reading can block separately are read separately.
@@ -67,6 +72,12 @@ pub enum CounterGroup {
     BtrfsScrub { uuid: String, members: BTreeMap<String, String> },
     /// What starts checks and scrubs by itself.
     ScrubTriggers,
+    /// The PCIe link of an NVMe controller that is awake.
+    PcieLink { controller: String },
+    /// The SAS link of a disk, with the error counters of its phys.
+    SasLink { device: String },
+    /// The health descriptor of the UFS device of a disk.
+    Ufs { device: String },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +90,8 @@ pub struct CounterReadings {
     pub bcache: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub triggers: Vec<ScrubTrigger>,
+    /// Groups of one drive each: its link, or its flash.
+    pub drives: Vec<CounterGroup>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +114,9 @@ pub enum JobResult {
     SyncFs {
         elapsed: Duration,
     },
+    /// None: the kernel knows of no lamp.
+    Lamp(Option<LampPlace>),
+    LampSwitched,
     /// The job failed; the text names what was being read.
     Failed {
         error: String,

@@ -76,7 +76,9 @@ fn rule(reason: Reason) -> Rule {
         ),
         Reason::IoTimeouts => Rule::Drive(|input| input.smart.blame_link(errors::timeouts(input))),
         Reason::ControllerResets => Rule::Drive(errors::resets),
-        Reason::LinkErrors => Rule::Drive(errors::link_errors),
+        Reason::LinkErrors => {
+            Rule::Drive(|input| merge(errors::link_errors(input), link::phy_errors(input)))
+        }
         Reason::TimeoutMismatch => Rule::Drive(member_fitness::timeout_mismatch),
         Reason::SmrInArray => Rule::Drive(member_fitness::smr_in_array),
         Reason::LinkDowngraded => Rule::Drive(link::downgraded),

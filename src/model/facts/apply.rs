@@ -46,6 +46,7 @@ impl Facts {
                 let seen = seen.map(|mut new| {
                     self.identify(&mut new, now);
                     self.note_btrfs_members(&mut new, now);
+                    self.note_pool_members(&mut new);
                     let same = known.clone().filter(|known| **known == new);
                     same.unwrap_or_else(|| Arc::new(new))
                 });
@@ -132,7 +133,11 @@ impl Facts {
                 change.urgency
             }
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
-            SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),
+            SourceUpdate::DiskStats(seen) => {
+                let change = self.disk_io.apply(seen);
+                self.record_latencies();
+                change.max(self.update_idle_drives(now))
+            }
             SourceUpdate::CountedIo(_) => Urgency::Nothing,
             SourceUpdate::ScrubStarted { target, result } => {
                 if let Err(why) = &result {
@@ -150,6 +155,7 @@ impl Facts {
                     .smart_of_known(&drive)
                     .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at));
                 let begun = at.checked_sub(took).unwrap_or(at);
+                let change = change.max(self.update_idle_drives(now));
                 change.max(self.compare_with_drive(&drive, begun, at))
             }
             SourceUpdate::SmartOutput { drive, output } => {
@@ -230,6 +236,7 @@ impl Facts {
                 self.watch_passes(&device, *at);
             }
         }
+        let is_pool = matches!(seen.value(), Some(LayerState::Zfs(_)));
         let known = self.layers.entry(device).or_default();
         if let Observation::Ok { at, value } = &seen
             && let LayerState::DmRaid(DmRaid { sync_action, .. }) = value
@@ -261,6 +268,9 @@ impl Facts {
                 // Members and tolerance may have changed.
                 self.update_volumes(settings, now);
             }
+        }
+        if is_pool && let Some(scan) = self.scan_with_other_pool_members() {
+            change = change.max(self.apply_update(SourceUpdate::Inventory(scan), settings, now));
         }
         if answered { Urgency::Immediate } else { change }
     }

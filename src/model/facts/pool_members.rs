@@ -1,15 +1,18 @@
 //! What ZFS has counted of the members of its pools, for each drive. Kept over restarts: every import
 //! sets the counts to zero, and that is no recovery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::block::{Inventory, LayerState};
 use crate::counters::{CounterDevice, CounterHistory, CounterReading};
 use crate::facts::Facts;
 use crate::stack::{Vdev, ZfsPool};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
 
 const PREFIX: &str = "zfs ";
 
@@ -48,6 +51,41 @@ impl Facts {
         for (key, reading, at) in readings {
             self.counters.record(&key, &reading, at);
         }
+    }
+
+    /// Adds to a scan what only `zpool status` says: the label of a spare in use names no pool.
+    pub(super) fn note_pool_members(&mut self, scan: &mut Inventory) {
+        self.unlabeled_members.clear();
+        for (pool, layer) in &self.layers {
+            let Some(LayerState::Zfs(ZfsPool { status: Some(status), .. })) =
+                layer.state.last_known()
+            else {
+                continue;
+            };
+            let working = status.working().filter_map(|member| member.device(scan));
+            let working: BTreeSet<String> = working.map(|it| it.name.clone()).collect();
+            let Some(device) = scan.devices.get_mut(pool) else { continue };
+            let added = working.into_iter().filter(|name| !device.underlying.contains(name));
+            let added: BTreeSet<String> = added.collect();
+            device.underlying.extend(added.iter().cloned());
+            device.underlying.sort();
+            self.unlabeled_members.insert(pool.clone(), added);
+        }
+    }
+
+    /// The last scan as it was, if `zpool status` now adds other members to it.
+    pub(super) fn scan_with_other_pool_members(&mut self) -> Option<Observation<Inventory>> {
+        let Observation::Ok { at, value } = self.inventory.observation() else { return None };
+        let (at, known) = (*at, Arc::clone(value));
+        let mut scan = (*known).clone();
+        for (pool, added) in &self.unlabeled_members {
+            if let Some(device) = scan.devices.get_mut(pool) {
+                device.underlying.retain(|name| !added.contains(name));
+            }
+        }
+        let mut complete = scan.clone();
+        self.note_pool_members(&mut complete);
+        (complete != *known).then(|| Observation::ok(at, scan))
     }
 
     /// With the kernel name of the device that is the member.

@@ -27,6 +27,7 @@ const PROGRAMS: [Program; 6] = [
             "kernel-log",
             "model",
             "program",
+            "slow",
             "smart",
             "terminal",
             "text",
