@@ -15,9 +15,11 @@ use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::probes::ProbedMount;
 use crate::facts::smart::{SmartFacts, SmartOutcome};
 use crate::facts::{Facts, Urgency};
+use crate::source_update::SourceStatus;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
 
 /// Whether the drive has platters that may stop. Hypervisors call their disks rotating.
 pub(super) fn can_stop_turning(drive: &DriveFacts) -> bool {
@@ -37,8 +39,10 @@ impl Facts {
         !drive.devices.is_empty() && devices.all(|device| is_idle(&device.name, device.dev))
     }
 
-    /// Marks the drives that have done nothing since they were queried.
+    /// Marks the drives that have done nothing since they were queried. Without smartctl, none is left
+    /// alone: nobody could query it later.
     pub(super) fn update_idle_drives(&mut self, now: Timestamp) -> Urgency {
+        let can_query = !matches!(self.sources.status(Source::Smart), Some(SourceStatus::Down(_)));
         let is_idle = |id: &DriveId, smart: &SmartFacts| {
             let known = self.drives.get(id).filter(|known| known.missing_since.is_none());
             let known = known.filter(|known| can_stop_turning(&known.facts));
@@ -46,7 +50,7 @@ impl Facts {
             let is_testing = tests.is_some_and(|tests| tests.running.is_some());
             match (known, &smart.outcome) {
                 (Some(known), Some((at, SmartOutcome::Report | SmartOutcome::Standby { .. }))) => {
-                    !is_testing && self.has_no_io_since(&known.facts, *at)
+                    can_query && !is_testing && self.has_no_io_since(&known.facts, *at)
                 }
                 _ => false,
             }

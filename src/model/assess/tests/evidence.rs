@@ -332,6 +332,12 @@ fn the_time_in_which_an_idle_drive_is_left_alone_does_not_make_its_answer_old() 
     host.io("8:0", "sda", 8, 0, 6 * DAY);
     assert_eq!(unknown_later(&host, 6 * DAY + 10), None, "it is asked now");
     assert!(unknown_later(&host, 7 * DAY + 10).is_some(), "it has not answered");
+    let mut host = unread(|drive| drive.rotational = Some(true));
+    host.io("8:0", "sda", 7, 0, 0);
+    respond(&mut host, SmartResponse::Report(Box::default()));
+    status(&mut host, Source::Smart, no_smartctl());
+    host.io("8:0", "sda", 7, 0, 5 * DAY);
+    assert!(unknown_later(&host, 5 * DAY + 10).is_some(), "nobody could ask it");
 }
 
 #[test]
