@@ -43,6 +43,7 @@ mod lab {
     pub mod quiet_period;
     pub mod raid;
     pub mod replacement;
+    pub mod rest;
     pub mod restart;
     pub mod scenario;
     pub mod scsi_debug;
@@ -173,6 +174,12 @@ const LONG: &[Scenario] = &[
         breaks: &[],
         limit: Duration::from_secs(150),
         run: lab::smart::a_disk_that_predicts_its_failure,
+    },
+    Scenario {
+        name: "rest_a_rotating_drive_that_does_nothing_is_sent_no_command",
+        breaks: &[],
+        limit: Duration::from_secs(480),
+        run: lab::rest::a_drive_that_does_nothing_is_left_alone,
     },
     Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",

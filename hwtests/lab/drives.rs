@@ -78,6 +78,8 @@ pub const SATA_SLOW: Drive = disk("sa1", Bus::Sata(1), "SATA0002", 0x02, "naa.50
 pub const SATA_PULLED: Drive = disk("sa2", Bus::Sata(2), "SATA0003", 0x03, "naa.5000c50000000003");
 pub const SATA_METADATA: Drive =
     disk("sa3", Bus::Sata(3), "SATA0004", 0x04, "naa.5000c50000000004");
+/// Never broken, and not used but by its scenario.
+pub const SATA_RESTS: Drive = disk("sa4", Bus::Sata(4), "SATA0005", 0x05, "naa.5000c50000000005");
 pub const SCSI_MEDIUM: Drive = disk("sc0", Bus::Scsi(0), "SCSI0001", 0x11, "naa.5000c50000000011");
 pub const SCSI_PULLED: Drive = disk("sc1", Bus::Scsi(1), "SCSI0002", 0x12, "naa.5000c50000000012");
 pub const RAID_LEG_A: Drive = disk("sc2", Bus::Scsi(2), "SCSI0003", 0x13, "naa.5000c50000000013");
@@ -151,6 +153,7 @@ pub const ALL: &[Drive] = &[
     SATA_SLOW,
     SATA_PULLED,
     SATA_METADATA,
+    SATA_RESTS,
     SCSI_MEDIUM,
     SCSI_PULLED,
     RAID_LEG_A,

@@ -202,7 +202,7 @@ pub enum Command {
         /// The drive, by any of its names
         #[arg(value_name = "ID")]
         id: String,
-        /// History of the attributes that decide the drive's health, one line each
+        /// History of temperature, latency and the attributes that decide its health, one line each
         #[arg(long, conflicts_with = "attributes")]
         history: bool,
         /// The drive's SMART attributes, with the vendor's normalized values (ATA)

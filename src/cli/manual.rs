@@ -108,7 +108,7 @@ commands! {
     }
     "drive" => USUAL {
         "diskvitals drive sda": "One drive in full";
-        "diskvitals drive sda --history": "How its deciding attributes have changed";
+        "diskvitals drive sda --history": "Its temperature, latency, wear, sectors and errors over the years";
     }
     "self-test" => SELF_TEST {
         "diskvitals self-test sda short": "Tests a sample and waits: minutes";

@@ -17,6 +17,7 @@ pub mod identities;
 mod integrity;
 pub mod kernel_log;
 pub(crate) mod last_pass;
+mod latency;
 pub mod latest;
 mod md_slots;
 mod models;
@@ -27,6 +28,7 @@ pub mod probes;
 pub(crate) mod raid_controllers;
 pub mod readings;
 pub mod repairs;
+mod rest;
 pub mod smart;
 pub mod sources;
 mod space;
@@ -40,7 +42,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockDevice, Inventory, LayerState};
-use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::drive::{DriveFacts, Transport};
 use crate::facts::attachments::BypassedDrivers;
 use crate::facts::checks::CheckRecords;
 use crate::facts::counters::Counters;
@@ -99,6 +101,7 @@ pub struct Facts {
     /// Free space over time. Kept in the store.
     pub space: SpaceHistories,
     pub disk_io: DiskIo,
+    pub latencies: latency::LatencyWindow,
     /// How long probes and SMART queries took.
     pub timings: Timings,
     /// The kernel log, by the drive, volume or device of each record.
@@ -407,9 +410,7 @@ impl Facts {
                 return false;
             };
             let mut devices = known.facts.devices.iter();
-            // Hypervisors call their disks rotating.
-            known.facts.rotational == Some(true)
-                && !matches!(known.facts.kind, DriveKind::Virtual | DriveKind::Remote)
+            rest::can_stop_turning(&known.facts)
                 && !devices.any(|device| self.disk_io.has_recent_io(device.dev))
         };
         volume.drive_ids.iter().any(is_idle)
@@ -426,6 +427,7 @@ impl Facts {
             id: target.id,
             dev: target.dev,
             asleep: asleep(&target.volume),
+            at_rest: self.is_at_rest(path, target),
             filesystem: target.filesystem.clone(),
             pace: match self.volumes.get(&target.volume) {
                 _ if target.is_network => ProbePace::Network,

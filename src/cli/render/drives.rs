@@ -65,8 +65,15 @@ fn maintenance(drive: &wire::Drive, screen: &Screen) -> Option<String> {
 fn basis(drive: &wire::Drive, screen: &Screen) -> String {
     let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
     let maintenance = maintenance(drive, screen).map(|it| format!("({it})"));
+    let rest = smart::rest(drive, screen);
     let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
-    basis.into_iter().chain(reasons).chain(maintenance.as_deref()).collect::<Vec<_>>().join(", ")
+    basis
+        .into_iter()
+        .chain(reasons)
+        .chain(rest.as_deref())
+        .chain(maintenance.as_deref())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 pub fn kind(drive: &wire::Drive) -> String {

@@ -165,8 +165,18 @@ fn hostile_answers() -> Answers {
             series: vec![wire::SmartSeries {
                 metric: hostile(),
                 points: vec![
-                    wire::SmartPoint { time: before(i64::MAX / 4), value: u64::MAX },
-                    wire::SmartPoint { time: before(-i64::MAX / 4), value: 0 },
+                    wire::SmartPoint {
+                        time: before(i64::MAX / 4),
+                        value: u64::MAX,
+                        minimum: None,
+                        mean: None,
+                    },
+                    wire::SmartPoint {
+                        time: before(-i64::MAX / 4),
+                        value: 0,
+                        minimum: None,
+                        mean: None,
+                    },
                 ],
             }],
         }],

@@ -188,6 +188,7 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         id: minor,
         dev: DevNo::new(8, minor),
         asleep,
+        at_rest: false,
         filesystem: filesystem.into(),
         pace: ProbePace::Local,
         awaited_scrub: None,
