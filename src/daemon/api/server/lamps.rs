@@ -118,7 +118,12 @@ impl Lamps {
             let next = lamps.values().map(|it| until(it, now)).min();
             match next {
                 // No lamp is lit: nothing wakes this task.
-                None => drop(snapshots.wait_for(|it| !it.lamps.is_empty()).await),
+                None => {
+                    if snapshots.wait_for(|it| !it.lamps.is_empty()).await.is_err() {
+                        // The owner has ended, and the daemon with it.
+                        std::future::pending::<()>().await;
+                    }
+                }
                 Some(next) => {
                     tokio::time::sleep(next.clamp(Duration::from_secs(1), RETRY_INTERVAL)).await;
                 }
