@@ -63,7 +63,7 @@ use diskvitals_wire::volumes_server::VolumesServer;
 
 pub use crate::api::server::caller::AgentCallers;
 pub use crate::api::server::clean_orders::OrderSettings;
-pub use crate::api::server::lamps::{LampBackend, Lamps};
+pub(crate) use crate::api::server::lamps::{LampBackend, Lamps};
 pub(crate) use crate::api::server::listen::bind_beside;
 pub use crate::api::server::listen::{SocketAccess, bind};
 pub use diskvitals_convert::node_facts::NodeFacts;
@@ -245,7 +245,7 @@ impl Server {
     }
 
     /// Without it, SetLamp is refused.
-    pub fn with_lamps(self, lamps: Lamps) -> Server {
+    pub(crate) fn with_lamps(self, lamps: Lamps) -> Server {
         Server { lamps: Some(lamps), ..self }
     }
 

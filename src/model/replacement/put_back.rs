@@ -2,7 +2,7 @@
 
 use crate::facts::KnownDrive;
 use crate::replacement::{Guide, Step, StepKind, drive_words, have_in_common};
-use crate::stack::BtrfsFs;
+use crate::stack::{BtrfsFs, MdState, StorageStack};
 use diskvitals_finding::ids::DriveId;
 
 impl<'a> Guide<'a> {
@@ -29,7 +29,7 @@ impl<'a> Guide<'a> {
             let known = self.facts.drives.get(id).filter(|it| it.missing_since.is_some());
             known.filter(|it| it.facts.id != *self.id())
         };
-        let of_md = self.arrays_of_drive().into_iter();
+        let of_md = self.idle_arrays();
         let mut of_md = of_md.flat_map(|(name, md)| self.lost_drives(name, md));
         if let Some(wrong) = of_md.find_map(missing) {
             return Some(wrong);
@@ -48,9 +48,15 @@ impl<'a> Guide<'a> {
         })
     }
 
+    /// What an array that rebuilds lacks, it gets from another drive already.
+    fn idle_arrays(&self) -> impl Iterator<Item = (&'a str, &'a MdState)> {
+        let arrays = self.arrays_of_drive().into_iter();
+        arrays.filter(|(_, md)| md.action() != Some("recover"))
+    }
+
     /// md uses a member that is back only if it is told to; with its bitmap that takes seconds.
     fn returned_to_md(&self) -> Option<Step> {
-        for (name, md) in self.arrays_of_drive() {
+        for (name, md) in self.idle_arrays() {
             for id in self.lost_drives(name, md) {
                 let back = self.facts.drives.get(id).filter(|it| it.missing_since.is_none());
                 let Some(back) = back.filter(|it| it.facts.id != *self.id()) else { continue };

@@ -200,6 +200,10 @@ fn when_the_wrong_drive_is_pulled_it_goes_back_before_anything_else() {
     assert!(wrong.text.starts_with("sdb (serial B"), "{}", wrong.text);
     set(&mut host, &BOTH[..1], 1, "idle");
     assert_eq!(shown(&host, "A"), only(StepKind::PutBack));
+    // Another drive takes its place already.
+    set(&mut host, &[BOTH[0], ("sdc", "spare", Some(1))], 1, "recover");
+    assert_eq!(shown(&host, "A"), only(StepKind::Wait));
+    set(&mut host, &BOTH[..1], 1, "idle");
     plug(&mut host, "sde", "8:64", "B");
     member(&mut host, "sde", "linux_raid_member", "u-md");
     set(&mut host, &BOTH[..1], 1, "idle");

@@ -27,7 +27,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Finds and switches lamps, each in a worker process with its time-out. Errors are for people.
 #[tonic::async_trait]
-pub trait LampBackend: Send + Sync + 'static {
+pub(crate) trait LampBackend: Send + Sync + 'static {
     /// None: the kernel knows of no lamp.
     async fn find(&self, drive: &DriveFacts) -> Result<Option<LampPlace>, String>;
 
@@ -35,13 +35,13 @@ pub trait LampBackend: Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub struct Lamps {
+pub(crate) struct Lamps {
     handle: Handle,
     backend: Arc<dyn LampBackend>,
 }
 
 impl Lamps {
-    pub fn new(handle: Handle, backend: Arc<dyn LampBackend>) -> Lamps {
+    pub(crate) fn new(handle: Handle, backend: Arc<dyn LampBackend>) -> Lamps {
         Lamps { handle, backend }
     }
 
@@ -118,7 +118,12 @@ impl Lamps {
             let next = lamps.values().map(|it| until(it, now)).min();
             match next {
                 // No lamp is lit: nothing wakes this task.
-                None => drop(snapshots.wait_for(|it| !it.lamps.is_empty()).await),
+                None => {
+                    if snapshots.wait_for(|it| !it.lamps.is_empty()).await.is_err() {
+                        // The owner has ended, and the daemon with it.
+                        std::future::pending::<()>().await;
+                    }
+                }
                 Some(next) => {
                     tokio::time::sleep(next.clamp(Duration::from_secs(1), RETRY_INTERVAL)).await;
                 }
