@@ -35,12 +35,15 @@ mod lab {
     pub mod kernel_log;
     pub mod line_stream;
     pub mod logical_volumes;
+    pub mod lvm_raid;
     pub mod medium_errors;
     pub mod notifications;
     pub mod packages;
     pub mod qmp;
     pub mod quiet_period;
     pub mod raid;
+    pub mod replacement;
+    pub mod rest;
     pub mod restart;
     pub mod scenario;
     pub mod scsi_debug;
@@ -83,6 +86,12 @@ const SCENARIOS: &[Scenario] = &[
         breaks: &[drives::RAID_LEG_A, drives::RAID_LEG_B],
         limit: Duration::from_secs(180),
         run: lab::raid::member_failed_and_pulled,
+    },
+    Scenario {
+        name: "an_md_member_is_replaced_by_the_guide_and_the_wrong_drive_goes_back_first",
+        breaks: &[drives::REPLACED, drives::REPLACED_OTHER, drives::REPLACED_NEW],
+        limit: Duration::from_secs(240),
+        run: lab::replacement::of_an_md_member,
     },
     Scenario {
         name: "a_btrfs_whose_half_is_pulled_has_no_redundancy_left_until_a_scrub_has_read_it",
@@ -167,6 +176,12 @@ const LONG: &[Scenario] = &[
         run: lab::smart::a_disk_that_predicts_its_failure,
     },
     Scenario {
+        name: "rest_a_rotating_drive_that_does_nothing_is_sent_no_command",
+        breaks: &[],
+        limit: Duration::from_secs(480),
+        run: lab::rest::a_drive_that_does_nothing_is_left_alone,
+    },
+    Scenario {
         name: "a_daemon_that_is_killed_keeps_its_findings_and_counts_every_record_once",
         breaks: &[drives::SCSI_RESTART],
         limit: Duration::from_secs(180),
@@ -189,6 +204,12 @@ const LONG: &[Scenario] = &[
         breaks: &[drives::CHECKED_A],
         limit: Duration::from_secs(1200),
         run: lab::checks::a_control_group_bounds_each_run,
+    },
+    Scenario {
+        name: "lvm_raid_repairs_what_its_checksums_find_and_is_degraded_until_its_leg_is_back",
+        breaks: &[drives::LVM_LEG_A, drives::LVM_LEG_B],
+        limit: Duration::from_secs(240),
+        run: lab::lvm_raid::integrity_and_a_leg_pulled,
     },
     Scenario {
         name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",

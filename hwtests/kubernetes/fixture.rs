@@ -75,6 +75,7 @@ bad_quiet_after = "5s"
 command = "/smart/smartctl"
 interval = "5s"
 suspect_interval = "5s"
+idle_interval = "5s"
 shortest_interval = "1s"
 [space]
 raise_percent = 1

@@ -54,6 +54,20 @@ impl Context {
         self.broken.insert(id.to_owned());
     }
 
+    /// Adds these drives, empty, and awaits that they are known.
+    pub fn add(&mut self, drives: &[Drive]) {
+        for drive in drives {
+            self.guest.add(drive);
+        }
+        for drive in drives {
+            self.until(&format!("{} is known", drive.id), |context| {
+                let answer = context.guest.ask("drives").ok()?;
+                let mut shown = answer["drives"].as_array()?.iter();
+                shown.find(|one| one["id"] == drive.id)?["health"].eq("HEALTH_GOOD").then_some(())
+            });
+        }
+    }
+
     // --- the guest
 
     pub fn try_sh(&mut self, command: &str) -> Output {

@@ -21,6 +21,7 @@ interval = "2s"
 command = "/usr/sbin/smartctl"
 shortest_interval = "1s"
 suspect_interval = "5s"
+idle_interval = "5s"
 timeout = "20s"
 nvme_events = true
 "#;

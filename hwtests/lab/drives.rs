@@ -54,7 +54,7 @@ const fn disk(
     Drive { node, bus, serial, wwn, id }
 }
 
-/// Members of pools of ZFS: not there at the boot, but added by their scenario.
+/// Members of pools and of LVM's RAID: not there at the boot, but added by their scenario.
 const fn member(node: &'static str, number: u8, serial: &'static str, id: &'static str) -> Drive {
     disk(node, Bus::Scsi(number), serial, number, id)
 }
@@ -78,6 +78,8 @@ pub const SATA_SLOW: Drive = disk("sa1", Bus::Sata(1), "SATA0002", 0x02, "naa.50
 pub const SATA_PULLED: Drive = disk("sa2", Bus::Sata(2), "SATA0003", 0x03, "naa.5000c50000000003");
 pub const SATA_METADATA: Drive =
     disk("sa3", Bus::Sata(3), "SATA0004", 0x04, "naa.5000c50000000004");
+/// Never broken, and not used but by its scenario.
+pub const SATA_RESTS: Drive = disk("sa4", Bus::Sata(4), "SATA0005", 0x05, "naa.5000c50000000005");
 pub const SCSI_MEDIUM: Drive = disk("sc0", Bus::Scsi(0), "SCSI0001", 0x11, "naa.5000c50000000011");
 pub const SCSI_PULLED: Drive = disk("sc1", Bus::Scsi(1), "SCSI0002", 0x12, "naa.5000c50000000012");
 pub const RAID_LEG_A: Drive = disk("sc2", Bus::Scsi(2), "SCSI0003", 0x13, "naa.5000c50000000013");
@@ -126,6 +128,14 @@ pub const ZFS_EXPORTED_B: Drive = member("zp55", 0x55, "ZPOOL55", "naa.5000c5000
 pub const ZFS_ZVOL_A: Drive = member("zp56", 0x56, "ZPOOL56", "naa.5000c50000000056");
 pub const ZFS_ZVOL_B: Drive = member("zp57", 0x57, "ZPOOL57", "naa.5000c50000000057");
 
+pub const LVM_LEG_A: Drive = member("lv58", 0x58, "LVMRAID58", "naa.5000c50000000058");
+pub const LVM_LEG_B: Drive = member("lv59", 0x59, "LVMRAID59", "naa.5000c50000000059");
+
+/// A mirror, and the drive that takes the place of its first member.
+pub const REPLACED: Drive = member("rp5a", 0x5a, "REPLACE5A", "naa.5000c5000000005a");
+pub const REPLACED_OTHER: Drive = member("rp5b", 0x5b, "REPLACE5B", "naa.5000c5000000005b");
+pub const REPLACED_NEW: Drive = member("rp5c", 0x5c, "REPLACE5C", "naa.5000c5000000005c");
+
 /// There at the boot.
 pub const ALL: &[Drive] = &[
     NVME_PULLED,
@@ -143,6 +153,7 @@ pub const ALL: &[Drive] = &[
     SATA_SLOW,
     SATA_PULLED,
     SATA_METADATA,
+    SATA_RESTS,
     SCSI_MEDIUM,
     SCSI_PULLED,
     RAID_LEG_A,

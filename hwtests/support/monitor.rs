@@ -1,6 +1,7 @@
 //! A client that sends requests without pause during a test: no RPC may wait for a device or a
 //! mount.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,12 +13,18 @@ use tonic::Code;
 
 use super::{Client, pause};
 
-/// A busy machine delays any process; a request that waits for a mount takes far longer.
+/// Half of the answers about each volume are faster. A busy machine delays any process once in a while;
+/// what waits for a mount is delayed each time, by the time-out of a probe (1 s) at least.
 const FAST: Duration = Duration::from_millis(900);
+/// No answer takes longer: it would wait for something.
+const ANSWERED: Duration = Duration::from_secs(10);
+
+/// By what was asked: the volume's id; empty for the list.
+type Answers = BTreeMap<String, Vec<Duration>>;
 
 pub struct Monitor {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Vec<Duration>>,
+    task: JoinHandle<Answers>,
 }
 
 pub struct Latency {
@@ -33,7 +40,7 @@ impl Monitor {
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::pin!(stopped);
-            let mut took = Vec::new();
+            let mut took = Answers::new();
             while tokio::time::timeout(Duration::ZERO, &mut stopped).await.is_err() {
                 ask(&client, &mut took).await;
                 pause(Duration::from_millis(5)).await;
@@ -47,7 +54,13 @@ impl Monitor {
     pub async fn finish(self) -> Latency {
         // Closed already when the task has panicked; the await below reports it.
         let _ = self.stop.send(());
-        let mut took = self.task.await.expect("every question was answered");
+        let mut answers = self.task.await.expect("every question was answered");
+        for (asked, took) in &mut answers {
+            took.sort();
+            let median = took[(took.len() - 1) / 2];
+            assert!(median < FAST, "the answers about `{asked}` take {median:?}: {took:?}");
+        }
+        let mut took: Vec<Duration> = answers.into_values().flatten().collect();
         took.sort();
         assert!(!took.is_empty(), "no request was sent");
         let latency = Latency {
@@ -57,7 +70,7 @@ impl Monitor {
             worst: took[took.len() - 1],
         };
         assert!(
-            latency.worst < FAST,
+            latency.worst < ANSWERED,
             "an answer took {:?} (of {}: median {:?}, p99 {:?})",
             latency.worst,
             latency.calls,
@@ -68,7 +81,7 @@ impl Monitor {
     }
 }
 
-async fn ask(client: &Client, took: &mut Vec<Duration>) {
+async fn ask(client: &Client, answers: &mut Answers) {
     let mut inventory = client.inventory();
     let started = Instant::now();
     let page = inventory
@@ -76,12 +89,13 @@ async fn ask(client: &Client, took: &mut Vec<Duration>) {
         .await
         .expect("ListVolumes")
         .into_inner();
-    took.push(started.elapsed());
+    answers.entry(String::new()).or_default().push(started.elapsed());
     for volume in page.volumes {
         let started = Instant::now();
-        let answer =
-            inventory.get_volume(GetVolumeRequest { id: volume.id, ..Default::default() }).await;
-        took.push(started.elapsed());
+        let answer = inventory
+            .get_volume(GetVolumeRequest { id: volume.id.clone(), ..Default::default() })
+            .await;
+        answers.entry(volume.id).or_default().push(started.elapsed());
         if let Err(status) = answer {
             // It may have disappeared since it was listed.
             assert_eq!(status.code(), Code::NotFound, "GetVolume: {status}");

@@ -146,10 +146,26 @@ nor beside another test in its array or on its controller, or a rebuild or scrub
 
 Exit status: 0 shown, 1 failed.";
 
-const REPLACE_HELP: &str = "Shows what is on a drive, where it is, and whether it can be pulled now: \"no\" while something on it has no other sound copy, or a \
-rebuild runs; \"not known\" where a use is not understood. It reads only, and touches no device.
+const LOCATE_HELP: &str = "Lights the locate lamp of a drive's slot, or turns it off. Never the fault lamp.
+
+The lamp is that of the enclosure (SES), of NPEM, or of a slot below VMD or a port of AHCI; the last two only while nothing else uses them. It is turned off by \
+`off`, and by itself after 24 hours, also over a restart. Behind a RAID controller, the vendor's command is printed and not run. Without a lamp, the answer names \
+serial, model and port: no drive is read to make it blink.";
+
+const REPLACE_HELP: &str = "Shows what is on a drive, where it is, whether it can be pulled now, and the next step of its replacement: \"no\" while something on it has \
+no other sound copy, or a rebuild runs; \"not known\" where a use is not understood. It reads only, and touches no device: the commands are for you to read and type.
+
+Where a bay is free, the new drive is filled first and the old one pulled afterwards. The next step appears when the state of the node shows that the last one is \
+done, also after a reboot. A new drive that is not empty gets no command that writes to it. --follow lights the locate lamp (root), prints each step, says within \
+seconds if another drive was pulled, and ends when nothing lacks a copy and the drive is out.
 
 Exit status: 0 the drive can be pulled, 1 no or not known.";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LampSwitch {
+    On,
+    Off,
+}
 
 /// How long maintenance lasts from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +203,7 @@ pub enum Command {
         /// The drive, by any of its names
         #[arg(value_name = "ID")]
         id: String,
-        /// History of the attributes that decide the drive's health, one line each
+        /// History of temperature, latency and the attributes that decide its health, one line each
         #[arg(long, conflicts_with = "attributes")]
         history: bool,
         /// The drive's SMART attributes, with the vendor's normalized values (ATA)
@@ -214,12 +230,28 @@ pub enum Command {
         #[arg(value_name = "DRIVE")]
         drive: Option<String>,
     },
-    /// Show whether a drive can be pulled now, and what stands against it; changes nothing
+    /// Light the locate lamp of a drive, or turn it off (root)
+    #[command(long_about = LOCATE_HELP)]
+    Locate {
+        /// The drive, by any of its names; a serial must be whole
+        #[arg(value_name = "DRIVE")]
+        drive: String,
+        /// Whether it is to be lit
+        #[arg(value_enum, value_name = "on|off")]
+        lamp: LampSwitch,
+    },
+    /// Show whether a drive can be pulled now, and the next step of its replacement; changes nothing
     #[command(long_about = REPLACE_HELP)]
     Replace {
         /// The drive, by any of its names; a serial must be whole
         #[arg(value_name = "DRIVE")]
         drive: String,
+        /// The new drive, where several could be it
+        #[arg(long, value_name = "NEW")]
+        with: Option<String>,
+        /// Light the locate lamp, and print each step until the replacement is done
+        #[arg(long)]
+        follow: bool,
     },
     /// List all volumes, or show one in full
     Volumes {

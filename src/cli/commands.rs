@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::args::status::StatusArgs;
-use crate::args::{Analyze, Args, CheckArgs, Command, MaintenanceLength, Record, TestKind};
+use crate::args::{
+    Analyze, Args, CheckArgs, Command, LampSwitch, MaintenanceLength, Record, TestKind,
+};
 use crate::error::Error;
 use crate::place::by_name;
 use crate::printer::{Printer, print_text};
 use crate::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::{
-    bundle, check, complain, complete, doctor, findings, manual, offline, record, render, report,
-    status, watch,
+    bundle, check, complain, complete, doctor, findings, manual, offline, record, render, replace,
+    report, status, watch,
 };
 use diskvitals_analyze as analyze;
 use diskvitals_analyze::InputSource;
@@ -42,7 +44,7 @@ fn only_reads(command: &Command) -> bool {
         Command::Status(StatusArgs { watch: false, .. })
         | Command::Drives { .. }
         | Command::Drive { .. }
-        | Command::Replace { .. }
+        | Command::Replace { follow: false, .. }
         | Command::Care { .. }
         | Command::Volumes { .. }
         | Command::Volume { .. }
@@ -57,6 +59,8 @@ fn only_reads(command: &Command) -> bool {
         | Command::Version
         | Command::Doctor => true,
         Command::SelfTest { .. }
+        | Command::Locate { .. }
+        | Command::Replace { .. }
         | Command::Cleanup { .. }
         | Command::Status(_)
         | Command::Watch(_)
@@ -115,9 +119,19 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
                 render::care::table(&answer.drives, &out.screen)
             })?;
         }
-        Command::Replace { drive } => {
-            let answer = connect().await?.removal(drive).await?;
+        Command::Locate { drive, lamp } => {
+            let on = *lamp == LampSwitch::On;
+            let answer = connect().await?.set_lamp(drive, on).await?;
+            out.show("Lamp", &answer, || render::lamps::switched(&answer, on, &out.screen))?;
+        }
+        Command::Replace { drive, with, follow } => {
+            let with = with.as_deref().unwrap_or_default();
+            let client = connect().await?;
+            let answer = client.removal(drive, with).await?;
             out.show("Removal", &answer, || render::removal::text(&answer, &out.screen))?;
+            if *follow {
+                return replace::follow(&out, args, client, answer, with).await;
+            }
             return Ok(status_of(answer.answer() != wire::removal::Answer::Yes));
         }
         Command::SelfTest { drive, kind, no_wait } => {

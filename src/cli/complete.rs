@@ -192,7 +192,7 @@ fn kind(command: &str, argument: &str) -> Option<Kind> {
         ("ack", "finding") => Kind::Finding { acknowledged: Some(false) },
         ("unack", "finding") => Kind::Finding { acknowledged: Some(true) },
         ("findings", "id") => Kind::Finding { acknowledged: None },
-        ("drive" | "drives", "id") | (_, "drive") => Kind::Drive,
+        ("drive" | "drives", "id") | (_, "drive" | "with") => Kind::Drive,
         ("volume" | "volumes", "id") | ("check", "target") | (_, "volume") => Kind::Volume,
         ("explain" | "refresh" | "maintenance", "id") => Kind::Thing,
         ("checks", "what") | ("check", "cancel") => Kind::Check,

@@ -22,6 +22,7 @@ pub mod place;
 pub mod printer;
 mod record;
 pub mod render;
+mod replace;
 mod report;
 mod self_test;
 mod status;

@@ -53,7 +53,7 @@ const SELF_TEST: Exit = pairs! {
     130: "interrupted; the drive continues the test";
 };
 const REPLACE: Exit = pairs! {
-    0: "the drive can be pulled";
+    0: "the drive can be pulled; with --follow: it is replaced";
     1: "it cannot, or that is not known; the command failed";
     2: "wrong usage";
 };
@@ -108,7 +108,7 @@ commands! {
     }
     "drive" => USUAL {
         "diskvitals drive sda": "One drive in full";
-        "diskvitals drive sda --history": "How its deciding attributes have changed";
+        "diskvitals drive sda --history": "Its temperature, latency, wear, sectors and errors over the years";
     }
     "self-test" => SELF_TEST {
         "diskvitals self-test sda short": "Tests a sample and waits: minutes";
@@ -118,9 +118,13 @@ commands! {
         "diskvitals care": "The schedule of all drives, and what is held back";
         "diskvitals care sda -o json": "One drive in full, for a program";
     }
+    "locate" => USUAL {
+        "diskvitals locate sda on": "Lights the lamp of its slot, for 24 hours at most";
+        "diskvitals locate sda off": "Turns it off";
+    }
     "replace" => REPLACE {
-        "diskvitals replace sda": "What is on the drive, and whether it can be pulled now";
-        "diskvitals replace sda -o json": "The same for a program";
+        "diskvitals replace sda": "What is on the drive, whether it can be pulled now, and what to type next";
+        "diskvitals replace sda --follow": "Lights its lamp, and prints each step until the replacement is done";
     }
     "volumes" => USUAL {
         "diskvitals volumes": "All filesystems and CSI volumes";

@@ -16,6 +16,7 @@ pub mod formatting;
 pub mod fsck;
 pub mod io;
 pub mod kernel_log;
+pub(crate) mod lamps;
 pub mod live;
 pub(crate) mod maintenance;
 pub mod nagios;

@@ -65,7 +65,7 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
 
 fn times(config: &Config) -> Result<(), InvalidValue> {
     let (drives, probes, smart) = (&config.drives, &config.probes, &config.smart);
-    let limits: [(&'static str, Duration, u64, u64); 11] = [
+    let limits: [(&'static str, Duration, u64, u64); 12] = [
         ("drives.reconcile_interval", drives.reconcile_interval, 10, u64::MAX),
         ("probes.interval", probes.interval, 1, u64::MAX),
         ("probes.timeout", probes.timeout, 1, u64::MAX),
@@ -76,6 +76,7 @@ fn times(config: &Config) -> Result<(), InvalidValue> {
         ("smart.suspect_interval", smart.suspect_interval, 1, MAX_SMART_INTERVAL),
         ("smart.shortest_interval", smart.shortest_interval, 1, MAX_SMART_INTERVAL),
         ("smart.slow_interval", smart.slow_interval, 1, MAX_SMART_INTERVAL),
+        ("smart.idle_interval", smart.idle_interval, 1, MAX_SMART_INTERVAL),
         ("smart.timeout", smart.timeout, 1, MAX_SMART_TIMEOUT),
     ];
     for (key, value, least, most) in limits {

@@ -270,6 +270,8 @@ pub struct SmartConfig {
     #[serde(with = "seconds")]
     pub slow_interval: Duration,
     #[serde(with = "seconds")]
+    pub idle_interval: Duration,
+    #[serde(with = "seconds")]
     pub timeout: Duration,
     pub at_once: u32,
     /// Whether to set the feature of NVMe controllers that announces health events.
@@ -291,6 +293,7 @@ impl Default for SmartConfig {
             suspect_interval: Duration::from_secs(120),
             shortest_interval: Duration::from_secs(30),
             slow_interval: Duration::from_secs(24 * 3600),
+            idle_interval: Duration::from_secs(24 * 3600),
             // Longer than smartctl's own time-out for one command (60 s, SCSI_TIMEOUT_DEFAULT in
             // scsicmds.h), so most hangs end by themselves.
             timeout: Duration::from_secs(90),

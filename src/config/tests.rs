@@ -120,7 +120,9 @@ fn values_that_contradict_each_other_are_refused() {
 
 #[test]
 fn smart_interval_and_timeout_have_upper_limits() {
-    for key in ["interval", "suspect_interval", "shortest_interval", "slow_interval"] {
+    for key in
+        ["interval", "suspect_interval", "shortest_interval", "slow_interval", "idle_interval"]
+    {
         let with = |value: &str| format!("[smart]\n{key} = \"{value}\"\n");
         assert!(parse(Path::new("x"), &with("2592000s")).is_ok(), "{key}");
         let message = error(&with("2592001s"));

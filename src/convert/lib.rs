@@ -25,11 +25,17 @@ use diskvitals_model::advice::{self, Action, Advice};
 use diskvitals_model::assess::scrub::LastScrub;
 use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
-use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
+use diskvitals_model::drive::{
+    DriveDevice, DriveKind, FlashHealth, Location, Transport, WriteCache,
+};
 use diskvitals_model::label;
+use diskvitals_model::lamp::LampOrder;
+use diskvitals_model::link::{Compared, DriveLink};
 use diskvitals_model::maintenance::{self, MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
+use diskvitals_model::raid_report::RaidFamily;
 use diskvitals_model::removal::{CanBePulled, Removal};
+use diskvitals_model::replacement::{Step, StepKind};
 use diskvitals_model::snapshot::{
     Drive, NodeContext, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
 };
@@ -252,7 +258,47 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
         care: drive.care.iter().map(care_task).collect(),
+        lamp: drive.lamp.as_deref().map(lamp),
+        flash: drive.flash.map(flash_wear),
+        drive_links: drive.links.iter().map(drive_link).collect(),
     }
+}
+
+pub fn lamp(order: &LampOrder) -> wire::Lamp {
+    wire::Lamp {
+        place: order.place.to_string(),
+        by: order.by.clone(),
+        since: Some(time(order.since)),
+        until: Some(time(order.until())),
+    }
+}
+
+fn flash_wear(flash: FlashHealth) -> wire::FlashWear {
+    wire::FlashWear {
+        used_percent: flash.used_percent().map(saturated),
+        reserve_used_percent: flash.reserve_used_percent().map(saturated),
+    }
+}
+
+fn drive_link(link: &DriveLink) -> wire::DriveLink {
+    let now = |of: Option<Compared>| of.map_or(0, |of| saturated(of.now));
+    let best = |of: Option<Compared>| of.map_or(0, |of| saturated(of.best));
+    wire::DriveLink {
+        kind: link.kind.name().to_owned(),
+        file: link.file.clone(),
+        lanes: now(link.lanes),
+        best_lanes: best(link.lanes),
+        rate: now(link.rate),
+        best_rate: best(link.rate),
+        max_lanes: link.max_lanes.map_or(0, saturated),
+        max_rate: link.max_rate.map_or(0, saturated),
+        shelf_lanes: now(link.shelf_lanes),
+        best_shelf_lanes: best(link.shelf_lanes),
+    }
+}
+
+fn saturated(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 fn care_task(task: &CareTask) -> wire::CareTask {
@@ -272,7 +318,7 @@ fn care_task(task: &CareTask) -> wire::CareTask {
 }
 
 /// Whether the drive can be pulled.
-pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal) -> wire::Removal {
+pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal, step: Step) -> wire::Removal {
     let answer = |answer| match answer {
         CanBePulled::Yes => wire::removal::Answer::Yes.into(),
         CanBePulled::No => wire::removal::Answer::No.into(),
@@ -285,6 +331,29 @@ pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal) -> wire::Remov
         objections: objections
             .map(|(why, text)| wire::removal::Objection { answer: answer(why), text })
             .collect(),
+        step: Some(replacement_step(step)),
+    }
+}
+
+fn replacement_step(step: Step) -> wire::ReplacementStep {
+    use wire::replacement_step::Kind;
+    let kind = match step.kind {
+        StepKind::PutBack => Kind::PutBack,
+        StepKind::NotKnown => Kind::NotKnown,
+        StepKind::Save => Kind::Save,
+        StepKind::Insert => Kind::Insert,
+        StepKind::Unfit => Kind::Unfit,
+        StepKind::Type => Kind::Type,
+        StepKind::Wait => Kind::Wait,
+        StepKind::Pull => Kind::Pull,
+        StepKind::Done => Kind::Done,
+    };
+    wire::ReplacementStep {
+        kind: kind.into(),
+        text: step.text,
+        commands: step.commands,
+        warnings: step.warnings,
+        replacement: step.replacement.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
 
@@ -304,9 +373,12 @@ fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
     if drive.health != Health::Good || has_answered || drive.presence != Presence::Present {
         return String::new();
     }
-    let smart = match is_left_out(drive) {
-        true => "SMART is not read",
-        false => "no SMART",
+    let array_driver = drive.facts.location.array_driver.as_deref();
+    let smart = match array_driver.and_then(RaidFamily::of_driver) {
+        // An array whose state nothing told is not good.
+        Some(_) => "array state read from its controller",
+        None if is_left_out(drive) => "SMART is not read",
+        None => "no SMART",
     };
     let log = snapshot.node.sources.get(&Source::KernelLog);
     let log = match log.map(|(status, _)| status) {

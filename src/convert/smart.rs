@@ -5,7 +5,7 @@ use diskvitals_host::clock;
 use diskvitals_model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use diskvitals_model::snapshot::Drive;
 use diskvitals_smart::SelfTestKind;
-use diskvitals_smart::history::{Metric, Series};
+use diskvitals_smart::history::{Metric, Point, Series, Trend, TrendKind, TrendPoint};
 use diskvitals_smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
 use diskvitals_wire as wire;
 
@@ -16,6 +16,7 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let mut wire = report.map(of_report).unwrap_or_default();
     wire.state = state.into();
     wire.detail = detail;
+    wire.idle = smart.idle;
     wire.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
     wire.answered = last.map(|(at, _)| time(*at));
     let endurance = smart.history.endurance();
@@ -88,16 +89,42 @@ pub fn output(drive: &Drive) -> wire::SmartOutput {
 }
 
 pub fn history(drive: &Drive) -> wire::SmartHistory {
+    let point = |point: &Point| wire::SmartPoint {
+        time: Some(time(point.at)),
+        value: point.value,
+        minimum: None,
+        mean: None,
+    };
     let series = |(metric, series): (&Metric, &Series)| wire::SmartSeries {
         metric: metric.name().to_owned(),
-        points: series
-            .points
-            .iter()
-            .map(|point| wire::SmartPoint { time: Some(time(point.at)), value: point.value })
-            .collect(),
+        points: series.points.iter().map(point).collect(),
     };
-    let all = drive.smart.iter().flat_map(|smart| &smart.history.series);
-    wire::SmartHistory { drive_id: drive.facts.id.to_string(), series: all.map(series).collect() }
+    let mut history =
+        wire::SmartHistory { drive_id: drive.facts.id.to_string(), series: Vec::new() };
+    if let Some(smart) = &drive.smart {
+        let (trends, all) = (&smart.history.trends, &smart.history.series);
+        history.series.extend(trends.iter().map(trend));
+        // Its changes are of the last days only.
+        let is_trend = |metric: &Metric| {
+            *metric == Metric::Temperature && trends.contains_key(&TrendKind::Temperature)
+        };
+        history.series.extend(all.iter().filter(|(metric, _)| !is_trend(metric)).map(series));
+    }
+    history
+}
+
+fn trend((kind, trend): (&TrendKind, &Trend)) -> wire::SmartSeries {
+    let metric = match kind {
+        TrendKind::Temperature => Metric::Temperature.name(),
+        TrendKind::Latency => "latency",
+    };
+    let point = |it: TrendPoint| wire::SmartPoint {
+        time: Some(time(it.at)),
+        value: it.greatest.into(),
+        minimum: (it.least < it.greatest).then_some(it.least.into()),
+        mean: (it.least < it.greatest).then_some(it.mean.into()),
+    };
+    wire::SmartSeries { metric: metric.to_owned(), points: trend.points().map(point).collect() }
 }
 
 fn state(smart: &SmartFacts) -> (wire::smart::State, String) {

@@ -6,6 +6,7 @@
 
 mod cleanup;
 mod error;
+mod lamps;
 mod metrics;
 pub mod node;
 pub mod options;

@@ -191,13 +191,13 @@ reasons! {
         "Data was damaged or lost in transfer between the drive and the host, and was sent again.",
         "Not affected: checksums detect damaged transfers, which are repeated. A transfer that failed for good is reported as IoErrors.",
         "Reseat or replace the cable, the backplane slot or the adapter. The drive's medium is not affected.", [],
-        "no such error was logged for `[errors] quiet_after` or a repair is acknowledged (`diskvitals ack --repaired`), and the drive's own count has not grown for `[smart.limits] growth_window`";
-    LinkDowngraded, Drive, [Suspect], [],
+        "no such error was logged for `[errors] quiet_after` or a repair is acknowledged (`diskvitals ack --repaired`), the drive's own count has not grown for `[smart.limits] growth_window`, and its SAS phys count none for a day";
+    LinkDowngraded, Drive, [Info, Suspect], [],
         [Hardware], [ReseatCable],
-        "The kernel has lowered the speed of the drive's SATA link after errors.",
-        "Not affected: the link works at the lower speed.",
-        "Reseat or replace the cable, or use another port. The limit stays until the drive is attached anew or the host boots. The drive's medium is not affected.", [],
-        "the limit is gone, because the drive was attached anew or the host was booted";
+        "The drive's link is slower or narrower than it was in the same place, or the kernel has lowered the speed of its SATA link after errors.",
+        "Not affected: the link works with less.",
+        "Reseat or replace the cable, or use another port; without a cable, look at the slot, riser or backplane. A limit of SATA stays until the drive is attached anew or the host boots. The drive's medium is not affected.", [],
+        "the link is as good as it was; of SATA, the limit is gone, because the drive was attached anew or the host was booted";
     SmartFailing, Drive, [Info, Bad], [Bad],
         [CountsForModel], [ReplaceNow],
         "The drive itself reports that it is failing, or that its data is not reliable.",
@@ -485,6 +485,12 @@ reasons! {
         "Intact where the pool has redundancy, which repairs it. What could not be repaired is reported as PoolDataErrors.",
         "Look at the drive's SMART data, its cable, slot and adapter. Then `zpool clear POOL` and `zpool scrub POOL`: if the errors come back, replace what is at fault. As many errors on all members: memory, adapter or cables.", [],
         "`zpool status` counts none (`zpool clear`), and none has come for `[errors] quiet_after`";
+    IntegrityErrors, Drive, [Suspect], [],
+        [Hardware], [LookAtPath],
+        "Sectors of this drive do not have the checksum that dm-integrity keeps of them.",
+        "Intact where an array above has another copy, which repairs it. Otherwise reads of these sectors fail.",
+        "Look at the drive's SMART data, its cable, slot and adapter, and the memory. Then have the array above read everything (`lvchange --syncaction check VG/LV`, `check` to /sys/block/mdN/md/sync_action). If the count grows again, replace the drive.", [],
+        "dm-integrity has counted none for `[errors] quiet_after`";
     PoolFull, Volume, [Suspect, Bad], [],
         [Of(Zpool)], [],
         "A ZFS pool below this volume has hardly any space left for its datasets.",

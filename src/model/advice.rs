@@ -14,7 +14,7 @@ use crate::advice::medium::Medium;
 use crate::assess::MAX_MESSAGE;
 use crate::facts::repairs;
 use crate::label;
-use crate::snapshot::{Drive, Snapshot, Volume};
+use crate::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::volume::Impact;
 use diskvitals_finding::ids::DriveId;
 pub use diskvitals_finding::reason::Action;
@@ -62,7 +62,21 @@ fn of_reason(snapshot: &Snapshot, finding: &Finding, is_replaced: bool) -> Strin
         true => Severity::Bad,
         false => finding.severity,
     };
-    reason.action_for(severity, cover).to_owned()
+    with_names(snapshot, &finding.subject, reason.action_for(severity, cover))
+}
+
+/// With the drive's own name in place of `DEVICE` and `NAME`.
+fn with_names(snapshot: &Snapshot, subject: &Subject, action: &str) -> String {
+    let drive = match subject {
+        Subject::Drive(id) => snapshot.drives.get(id).filter(|it| it.presence == Presence::Present),
+        _ => None,
+    };
+    match drive.map(|it| it.facts.name.as_str()).filter(|name| !name.is_empty()) {
+        Some(name) => action
+            .replace("DEVICE`", &format!("/dev/{name}`"))
+            .replace("/NAME/", &format!("/{name}/")),
+        None => action.to_owned(),
+    }
 }
 
 /// How a person ends a finding that no reading ends. `name`: what `diskvitals ack` takes.

@@ -18,6 +18,7 @@ mod filesystem;
 mod flash;
 mod health;
 pub(crate) mod input;
+mod integrity;
 mod layers;
 mod link;
 mod member_fitness;

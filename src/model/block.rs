@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::DriveFacts;
 use crate::signature::Signature;
-use crate::stack::{BlockCache, BtrfsFs, DmRaid, MdState, Multipath, ThinPool, ZfsPool};
+use crate::stack::{
+    BlockCache, BtrfsFs, DmIntegrity, DmRaid, MdState, Multipath, ThinPool, ZfsPool,
+};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
 
@@ -159,6 +161,7 @@ pub enum LayerState {
     DmRaid(DmRaid),
     Zfs(ZfsPool),
     Cache(BlockCache),
+    Integrity(DmIntegrity),
     /// A dm table of linear targets only (most logical volumes, partitions of multipath devices):
     /// the location of each piece.
     Linear {

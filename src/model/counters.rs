@@ -16,7 +16,7 @@
 //!   whether to store it.
 //! - A failed reading gives no `CounterReading`, so nothing changes. The same holds for a counter
 //!   that is missing in a reading.
-//! - A value may be a state and not a count: XFS's `sick_…` bits and btrfs's `missing` are 0 or 1.
+//! - A value may be a state and not a count (links, UFS): XFS's `sick_…` bits and btrfs's `missing` are 0 or 1.
 //!   Setting one is growth, clearing it is a reset; `Counter::last` is the current state.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,8 @@ pub enum CounterDevice {
 pub struct CounterReading {
     #[serde(rename = "of")]
     pub device: CounterDevice,
-    /// `scsi`, `ext4`, `xfs`, `btrfs`, `btrfs-scrub`, `md`, `multipath`, `bcache`, `nvme`, `aer`.
+    /// `scsi`, `ext4`, `xfs`, `btrfs`, `btrfs-scrub`, `md`, `multipath`, `bcache`, `nvme`, `aer`,
+    /// `pcie-link`, `sas-link`, `nvme-paths`, `ufs`.
     pub source: String,
     /// The file that was read, for evidence.
     pub file: String,
@@ -180,6 +181,11 @@ impl CounterHistory {
         self.counters.values_mut().for_each(|counter| counter.is_restarted = true);
     }
 
+    /// The newest value of one counter.
+    pub(crate) fn last(&self, name: &str) -> Option<u64> {
+        self.counters.get(name).map(|counter| counter.last)
+    }
+
     /// Sorted by name.
     pub fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
         self.counters.iter().map(|(name, counter)| (name.as_str(), counter))
@@ -189,6 +195,11 @@ impl CounterHistory {
 impl Counter {
     fn new(value: u64, at: Timestamp) -> Counter {
         Counter { baseline: value, since: at, last: value, ..Counter::default() }
+    }
+
+    /// When its value last changed, or was first read.
+    pub(crate) fn moved_at(&self) -> Timestamp {
+        self.last_growth.map_or(self.since, |grown| grown.max(self.since))
     }
 
     /// Out: the previous value, if the counter grew.

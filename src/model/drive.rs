@@ -57,7 +57,7 @@ pub struct DriveFacts {
     /// (`3.0 Gbps`; sata_down_spd_limit(), drivers/ata/libata-core.c).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowered_link_speed: Option<String>,
-    /// The wear that an eMMC reports.
+    /// The wear that an eMMC reports. That of UFS is among the counters: reading it asks the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashHealth>,
     /// True while the device is runtime-suspended (`power/runtime_status`): a query would wake it.
@@ -73,8 +73,9 @@ impl DriveFacts {
     }
 }
 
-/// An eMMC's health report (JESD84-B51, EXT_CSD bytes 267 to 269). The kernel reads it when it
-/// initializes the card and not again (mmc_decode_ext_csd(), drivers/mmc/core/mmc.c).
+/// The health report of an eMMC (JESD84-B51, EXT_CSD bytes 267 to 269), which the kernel reads when it
+/// initializes the card and not again (mmc_decode_ext_csd(), drivers/mmc/core/mmc.c), or of a UFS device
+/// (JESD220, Device Health Descriptor), with the same codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlashHealth {
     /// Of two types of memory: tenths of the designed life, the one in use included; 11: exceeded;
@@ -84,6 +85,11 @@ pub struct FlashHealth {
     pub pre_eol_info: u8,
 }
 
+/// The source of the counters of a UFS device, and their names.
+pub const UFS: &str = "ufs";
+pub const UFS_PRE_EOL: &str = "eol_info";
+pub const UFS_LIFE_TIME: [&str; 2] = ["life_time_estimation_a", "life_time_estimation_b"];
+
 impl FlashHealth {
     /// At least so much of the designed life is used, of the type with more wear.
     pub fn used_percent(&self) -> Option<u64> {
@@ -92,7 +98,7 @@ impl FlashHealth {
     }
 
     /// At least so many of the reserved blocks are used.
-    pub(crate) fn reserve_used_percent(&self) -> Option<u64> {
+    pub fn reserve_used_percent(&self) -> Option<u64> {
         match self.pre_eol_info {
             1 => Some(0),
             2 => Some(80),

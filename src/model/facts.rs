@@ -14,9 +14,12 @@ pub(crate) mod filesystem_homes;
 pub mod former_ids;
 pub mod full_reads;
 pub mod identities;
+mod integrity;
 pub mod kernel_log;
 pub(crate) mod last_pass;
+mod latency;
 pub mod latest;
+pub(crate) mod links;
 mod md_slots;
 mod models;
 mod mounted_btrfs;
@@ -26,6 +29,7 @@ pub mod probes;
 pub(crate) mod raid_controllers;
 pub mod readings;
 pub mod repairs;
+mod rest;
 pub mod smart;
 pub mod sources;
 mod space;
@@ -39,7 +43,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockDevice, Inventory, LayerState};
-use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::drive::{DriveFacts, Transport};
 use crate::facts::attachments::BypassedDrivers;
 use crate::facts::checks::CheckRecords;
 use crate::facts::counters::Counters;
@@ -49,12 +53,14 @@ use crate::facts::identities::Move;
 use crate::facts::kernel_log::KernelFacts;
 use crate::facts::last_pass::{PassRecord, WholePass};
 use crate::facts::latest::Latest;
+use crate::facts::links::LinkWatch;
 use crate::facts::probes::{ProbedMount, Probes};
 use crate::facts::raid_controllers::RaidControllers;
 use crate::facts::smart::{SmartFacts, SmartReadings};
 use crate::facts::sources::SourceStates;
 use crate::facts::space::SpaceHistories;
 use crate::facts::superblocks::Superblocks;
+use crate::lamp::LampOrders;
 use crate::maintenance::MaintenanceOrders;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::VolumeSettings;
@@ -97,12 +103,14 @@ pub struct Facts {
     /// Free space over time. Kept in the store.
     pub space: SpaceHistories,
     pub disk_io: DiskIo,
+    pub latencies: latency::LatencyWindow,
     /// How long probes and SMART queries took.
     pub timings: Timings,
     /// The kernel log, by the drive, volume or device of each record.
     pub kernel: KernelFacts,
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
+    pub links: LinkWatch,
     pub sources: SourceStates,
     /// What ZFS and btrfs-progs keep of the last scrub, by what it is of.
     pub pass_records: BTreeMap<Subject, PassRecord>,
@@ -113,6 +121,8 @@ pub struct Facts {
     pub checks: CheckRecords,
     /// What people have put under maintenance. Kept in the store.
     pub maintenance: Arc<MaintenanceOrders>,
+    /// The locate lamps that people have lit. Kept in the store.
+    pub lamps: Arc<LampOrders>,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// The drives that the store knows, until they are compared with those that were found before.
@@ -403,9 +413,7 @@ impl Facts {
                 return false;
             };
             let mut devices = known.facts.devices.iter();
-            // Hypervisors call their disks rotating.
-            known.facts.rotational == Some(true)
-                && !matches!(known.facts.kind, DriveKind::Virtual | DriveKind::Remote)
+            rest::can_stop_turning(&known.facts)
                 && !devices.any(|device| self.disk_io.has_recent_io(device.dev))
         };
         volume.drive_ids.iter().any(is_idle)
@@ -422,6 +430,7 @@ impl Facts {
             id: target.id,
             dev: target.dev,
             asleep: asleep(&target.volume),
+            at_rest: self.is_at_rest(path, target),
             filesystem: target.filesystem.clone(),
             pace: match self.volumes.get(&target.volume) {
                 _ if target.is_network => ProbePace::Network,

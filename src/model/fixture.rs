@@ -450,11 +450,14 @@ pub fn published(name: &str, serial: &str) -> Drive {
         findings: Vec::new(),
         maintenance: false,
         maintenance_order: None,
+        lamp: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
         smart: None,
         care: Vec::new(),
+        flash: None,
+        links: Vec::new(),
     }
 }
 

@@ -96,6 +96,9 @@ pub struct ProbeTarget {
     pub dev: DevNo,
     /// Every underlying drive is runtime-suspended: a probe would wake it.
     pub asleep: bool,
+    /// The drives below have done nothing since the last probe, and may sleep: it is probed on request
+    /// only.
+    pub at_rest: bool,
     pub filesystem: String,
     pub pace: ProbePace,
     /// The UUID of a btrfs of which the record of the last scrub is needed.

@@ -57,7 +57,7 @@ impl RaidFamily {
         [RaidFamily::MegaRaid, RaidFamily::Mpi3mr, RaidFamily::SmartArray, RaidFamily::Adaptec];
 
     /// Of the driver of an array's SCSI host.
-    pub(crate) fn of_driver(driver: &str) -> Option<RaidFamily> {
+    pub fn of_driver(driver: &str) -> Option<RaidFamily> {
         match driver {
             "megaraid_sas" => Some(RaidFamily::MegaRaid),
             "mpi3mr" => Some(RaidFamily::Mpi3mr),

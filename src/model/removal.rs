@@ -34,7 +34,7 @@ pub struct Removal {
 }
 
 /// None: no such drive is known. `active`: the findings; a BAD drive holds no sound copy.
-pub fn removal(facts: &Facts, active: &ActiveFindings, drive: &DriveId) -> Option<Removal> {
+pub(crate) fn removal(facts: &Facts, active: &ActiveFindings, drive: &DriveId) -> Option<Removal> {
     let known = facts.drives.get(drive)?;
     let bad = active.iter().filter(|(_, finding)| finding.level.0 == Severity::Bad);
     let bad = bad.filter_map(|((subject, _), _)| match subject {
@@ -222,6 +222,29 @@ impl Judge<'_> {
         self.not_known(format!("{name} belongs to {members}, whose copies are not seen here"));
     }
 
+    /// It was taken out of an md array that runs here on sound members: its superblock stays.
+    fn is_former_member(&self, device: &BlockDevice) -> bool {
+        let Some(inventory) = self.facts.inventory() else { return false };
+        let is_md = device.fs_type.as_deref() == Some("linux_raid_member");
+        let Some(uuid) = device.fs_uuid.as_ref().filter(|_| is_md) else { return false };
+        self.facts.layers.iter().any(|(name, layer)| {
+            let state = layer.state.value().filter(|_| layer.stuck.is_none());
+            let Some(LayerState::Md(md)) = state else { return false };
+            let is_running =
+                !matches!(md.array_state.as_str(), "inactive" | "clear" | "broken" | "suspended");
+            let array = inventory.devices.get(name).filter(|_| is_running && !md.is_resync_due);
+            let mut members = array.into_iter().flat_map(|it| &it.underlying);
+            let is_of_array = |it: &String| {
+                inventory.devices.get(it).is_some_and(|it| it.fs_uuid.as_ref() == Some(uuid))
+            };
+            members.any(is_of_array) && {
+                let stack = self.facts.device_stack(name).unwrap_or_default();
+                let impact = stack.impact(&|id| self.unsound.contains(id));
+                matches!(impact, Impact::None | Impact::Covered)
+            }
+        })
+    }
+
     /// What is on the drive or a partition, by its signature, where nothing that is active explains it.
     fn content(&mut self, device: &BlockDevice) {
         let Some(inventory) = self.facts.inventory() else { return };
@@ -247,6 +270,9 @@ impl Judge<'_> {
         }
         let members = membership::of_device(inventory, device);
         let read = inventory.signatures.get(name);
+        if self.is_former_member(device) {
+            return;
+        }
         if !members.is_empty() {
             self.elsewhere(name, &members);
         } else if let Some(kind) = &device.fs_type {

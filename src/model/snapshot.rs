@@ -11,9 +11,11 @@ use crate::assess::scrub::LastScrub;
 use crate::block::Inventory;
 use crate::care::CareTask;
 use crate::cause::Cause;
-use crate::drive::{DriveFacts, DriveKind};
+use crate::drive::{DriveFacts, DriveKind, FlashHealth};
 use crate::facts::kernel_log::lost_records::LostRecords;
 use crate::facts::smart::SmartFacts;
+use crate::lamp::{LampOrder, LampOrders};
+use crate::link::DriveLink;
 use crate::maintenance::{MaintenanceOrder, MaintenanceOrders};
 use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
@@ -49,6 +51,8 @@ pub struct Snapshot {
     pub causes: BTreeMap<CauseId, Arc<Cause>>,
     /// What people have put under maintenance.
     pub maintenance: Arc<MaintenanceOrders>,
+    /// The locate lamps that people have lit.
+    pub lamps: Arc<LampOrders>,
     /// Filesystem checks, running and stored.
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.
@@ -238,6 +242,8 @@ pub struct Drive {
     pub maintenance: bool,
     /// None: it is not under maintenance, or by the configuration, without an end.
     pub maintenance_order: Option<Arc<MaintenanceOrder>>,
+    /// Its locate lamp, if a person has lit it.
+    pub lamp: Option<Arc<LampOrder>>,
     /// What it belongs to besides volumes, or belonged to, when missing; for people.
     pub member_of: Vec<String>,
     /// The volumes that it carries (or carried, when missing).
@@ -248,6 +254,10 @@ pub struct Drive {
     pub smart: Option<Arc<SmartFacts>>,
     /// What a schedule does to it.
     pub care: Vec<CareTask>,
+    /// What its flash reports of its wear (eMMC, UFS).
+    pub flash: Option<FlashHealth>,
+    /// Its links and paths that the kernel describes.
+    pub links: Vec<DriveLink>,
 }
 
 impl Drive {

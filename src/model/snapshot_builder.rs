@@ -111,6 +111,7 @@ impl SnapshotBuilder {
             findings,
             causes: BTreeMap::new(),
             maintenance: scene.facts.maintenance.clone(),
+            lamps: scene.facts.lamps.clone(),
             checks: checks.clone(),
             attachments: scene.facts.attachments.clone(),
             node_context: scene.facts.node_context.clone(),
@@ -165,6 +166,7 @@ impl SnapshotBuilder {
             && all_shared(&snapshot.zfs_pools, &previous.zfs_pools)
             && all_shared(&scene.facts.attachments, &previous.attachments)
             && scene.facts.maintenance == previous.maintenance
+            && scene.facts.lamps == previous.lamps
             && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
             snapshot: if same { previous.clone() } else { Arc::new(snapshot) },

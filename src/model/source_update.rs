@@ -154,6 +154,8 @@ pub struct SmartTarget {
     pub serial: Option<String>,
     /// Runtime-suspended: not even queried for its power state.
     pub asleep: bool,
+    /// Rotating, without I/O since its last answer: not queried at the usual interval.
+    pub idle: bool,
     /// It has adverse findings: queried more often.
     pub suspect: bool,
     /// Grows with each kernel log error of the drive, which is then queried at once.

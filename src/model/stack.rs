@@ -9,6 +9,7 @@
 mod btrfs;
 mod cache;
 mod dm_raid;
+mod integrity;
 mod md;
 mod multipath;
 mod shortfall;
@@ -18,6 +19,7 @@ mod zfs;
 pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use cache::BlockCache;
 pub use dm_raid::DmRaid;
+pub use integrity::DmIntegrity;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
 pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text, progress_words};
@@ -166,7 +168,7 @@ impl LayerState {
             LayerState::DmRaid(raid) => Some(raid),
             LayerState::Zfs(pool) => Some(pool),
             LayerState::Cache(cache) => Some(cache),
-            LayerState::Linear { .. } | LayerState::Plain => None,
+            LayerState::Integrity(_) | LayerState::Linear { .. } | LayerState::Plain => None,
         }
     }
 
@@ -178,7 +180,7 @@ impl LayerState {
             LayerState::DmRaid(raid) => Some(raid),
             LayerState::Zfs(pool) => Some(pool),
             LayerState::Cache(cache) => Some(cache),
-            LayerState::Linear { .. } | LayerState::Plain => None,
+            LayerState::Integrity(_) | LayerState::Linear { .. } | LayerState::Plain => None,
         }
     }
 

@@ -8,6 +8,7 @@
 mod endurance;
 mod metric_values;
 mod series;
+mod trend;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub(super) use metric_values::{
     spare_percent, wear_percent,
 };
 pub use series::Growth;
+pub use trend::{Trend, TrendKind, TrendPoint};
 
 /// The table of metrics: each row gives the variant, its name, and whether the value never
 /// decreases in one drive. `name` and serde's names are generated from it.
@@ -91,6 +93,9 @@ pub struct SmartHistory {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub started: BTreeMap<SelfTestKind, StartedTest>,
     pub series: BTreeMap<Metric, Series>,
+    /// What changes all the time: no rule judges it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub trends: BTreeMap<TrendKind, Trend>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,8 +165,18 @@ impl SmartHistory {
                 incomparable,
             );
         }
+        let temperature = reported.get(&Metric::Temperature);
+        let is_known = self.last.as_ref().is_some_and(|(last, _)| *last == at);
+        let temperature = temperature.filter(|_| !is_known);
+        if let Some(celsius) = temperature.and_then(|celsius| u32::try_from(*celsius).ok()) {
+            self.record_trend(TrendKind::Temperature, celsius, at);
+        }
         self.asleep_since = None;
         self.last = Some((at, merged));
+    }
+
+    pub fn record_trend(&mut self, kind: TrendKind, value: u32, at: Timestamp) {
+        self.trends.entry(kind).or_default().record(value, at);
     }
 
     /// Whether `new` differs in more than the times, temperature, hours and amount of I/O, which
@@ -225,6 +240,9 @@ impl SmartHistory {
                     incomparable && index == 0,
                 );
             }
+        }
+        for (kind, trend) in newer.trends {
+            self.trends.entry(kind).or_default().append(&trend);
         }
         self.asleep_since = newer.asleep_since;
         self.started.extend(newer.started);

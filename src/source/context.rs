@@ -97,6 +97,8 @@ pub struct SmartSettings {
     pub shortest_interval: Duration,
     /// Log pages that are slow on some drives are read at this interval.
     pub slow_interval: Duration,
+    /// The longest time for which an idle rotating drive is not queried.
+    pub idle_interval: Duration,
     /// Time-out of one run of smartctl.
     pub timeout: Duration,
     /// Maximum number of concurrent runs.

@@ -1,14 +1,14 @@
 //! Error counters of the kernel outside its log: SCSI commands, the superblock of ext4, the health
-//! of XFS, btrfs members, md, bcache, PCIe.
+//! of XFS, btrfs members, md, bcache, PCIe; and what it reports of links, paths and UFS flash.
 //!
 //! In: the host root, the probed mounts, a timer. Out: `SourceUpdate::Counters`, complete each
 //! time; a device that did not respond is missing, which is no evidence about it. May not enter:
 //! growth, and whether it is bad (`model::counters`, `assess`).
 //!
 //! Reading causes no I/O on a device and wakes none. Counters in plain kernel memory are one job. A
-//! reading that takes a lock that I/O can hold (md, bcache), or needs an open directory of the
-//! mount (XFS, btrfs of several devices), is a separate job, so that one that hangs delays no
-//! other.
+//! reading that takes a lock that I/O can hold (md, bcache), needs an open directory of the mount
+//! (XFS, btrfs of several devices), or asks the device or its adapter (links, UFS), is a separate job,
+//! so that one that hangs delays no other.
 //!
 //! Not here: `diskstats` covers I/O that does not complete; the state of a multipath device
 //! contains the failures of its paths (`layers`, `LayerState::Multipath`). The NVMe driver has no
@@ -20,7 +20,11 @@ mod btrfs;
 mod btrfs_scrub;
 mod ext4;
 mod md;
+mod nvme_paths;
+mod pcie_link;
+mod sas_link;
 mod scsi;
+mod ufs;
 mod xfs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +66,8 @@ const STARTUP_DELAY: Duration = Duration::from_secs(1);
 /// ext4 counts an error some time after it has logged it (save_error_info() and
 /// flush_stashed_error_work(), fs/ext4/super.c).
 const CONFIRMATION_DELAY: Duration = Duration::from_secs(1);
+/// Between two readings that ask a SAS expander or a UFS device.
+const SLOW_INTERVAL: Duration = Duration::from_secs(3600);
 /// Between two readings, however often they are requested.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -111,6 +117,16 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
                 .filter_map(|device| bcache::read(&reader, device).ok().flatten())
                 .collect();
         }
+        // A device removed during the reading has none.
+        CounterGroup::PcieLink { controller } => {
+            answer.readings.extend(pcie_link::read(&reader, controller).ok().flatten());
+        }
+        CounterGroup::SasLink { device } => {
+            answer.readings.extend(sas_link::read(&reader, device).ok().flatten());
+        }
+        CounterGroup::Ufs { device } => {
+            answer.readings.extend(ufs::read(&reader, device).ok().flatten());
+        }
         CounterGroup::BtrfsScrub { uuid, members } => {
             let scrub = match root.is_recorded() {
                 true => btrfs_scrub::read(root, uuid, members),
@@ -147,6 +163,13 @@ fn read_plain(reader: &SysfsReader<'_>, answer: &mut CounterReadings) -> Result<
     answer.readings.extend(ext4::read(reader));
     answer.readings.extend(btrfs::read(reader));
     answer.readings.extend(aer::read(reader, &names));
+    answer.readings.extend(nvme_paths::read(reader, &names));
+    let controllers = pcie_link::controllers(reader).into_iter();
+    answer.drives.extend(controllers.map(|controller| CounterGroup::PcieLink { controller }));
+    let on_sas = names.iter().filter(|name| sas_link::has_port(reader, name)).cloned();
+    answer.drives.extend(on_sas.map(|device| CounterGroup::SasLink { device }));
+    let on_ufs = names.iter().filter(|name| ufs::is_awake(reader, name)).cloned();
+    answer.drives.extend(on_ufs.map(|device| CounterGroup::Ufs { device }));
     answer.arrays = names
         .iter()
         .filter(|name| reader.is_dir(&format!("/sys/block/{name}/md")))
@@ -199,6 +222,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     )
     .await;
     let mut has_reported = false;
+    let mut next_slow = Instant::now();
     loop {
         // What is logged from here on may be missing in them, however long the others take.
         let begun = now();
@@ -210,7 +234,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             context.report(SourceUpdate::Counters(first)).await?;
         }
         let (observation, status, warnings) = match plain {
-            Ok(plain) => {
+            Ok(mut plain) => {
+                if Instant::now() < next_slow {
+                    plain.drives.retain(|group| !is_slow(group));
+                } else {
+                    next_slow = Instant::now() + SLOW_INTERVAL;
+                }
                 let CounterReadings { readings, warnings, .. } = read_others(&context, plain).await;
                 let status = status(&readings, &warnings);
                 (Observation::ok(begun, readings), status, warnings)
@@ -234,7 +263,10 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break,
                 request = requests.recv() => match request {
-                    Ok(SourceRequest::All) => break,
+                    Ok(SourceRequest::All) => {
+                        next_slow = Instant::now();
+                        break;
+                    }
                     Ok(SourceRequest::Counters) => {
                         let soon = Instant::now() + CONFIRMATION_DELAY;
                         next = next.min(soon.max(read + SHORTEST_INTERVAL));
@@ -245,6 +277,11 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
         }
     }
+}
+
+/// It asks the device, or an expander.
+fn is_slow(group: &CounterGroup) -> bool {
+    matches!(group, CounterGroup::SasLink { .. } | CounterGroup::Ufs { .. })
 }
 
 /// The kinds of counters found, and how many could not be read.
@@ -306,6 +343,10 @@ async fn read_others(context: &Context, mut all: CounterReadings) -> CounterRead
             CounterGroup::Bcache { devices },
             scan_timeout,
         ));
+    }
+    for group in std::mem::take(&mut all.drives) {
+        let key = what_is_read(&group);
+        rest.spawn(query(&context.workers, &none, key, group, scan_timeout));
     }
     let targets = context.targets.borrow().clone();
     let xfs = mounts_of(&targets, "xfs")
@@ -376,6 +417,20 @@ fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeT
     by_dev.into_values().collect()
 }
 
+fn what_is_read(group: &CounterGroup) -> String {
+    match group {
+        CounterGroup::Plain => "error counters".to_owned(),
+        CounterGroup::Md { array } => format!("error counters of {array}"),
+        CounterGroup::Bcache { .. } => "error counters of bcache".to_owned(),
+        CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
+        CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
+        CounterGroup::BtrfsScrub { uuid, .. } => format!("last scrub of the btrfs {uuid}"),
+        CounterGroup::PcieLink { controller } => format!("PCIe link of {controller}"),
+        CounterGroup::SasLink { device } => format!("SAS link of {device}"),
+        CounterGroup::Ufs { device } => format!("health of the UFS device of {device}"),
+    }
+}
+
 async fn read_part(
     workers: JobWorkers,
     domains: FailureDomains,
@@ -388,14 +443,7 @@ async fn read_part(
         CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path } => Some(path.clone()),
         _ => None,
     };
-    let what = match &part {
-        CounterGroup::Plain => "error counters".to_owned(),
-        CounterGroup::Md { array } => format!("error counters of {array}"),
-        CounterGroup::Bcache { .. } => "error counters of bcache".to_owned(),
-        CounterGroup::Xfs { path, .. } => format!("health of the XFS at {path}"),
-        CounterGroup::Btrfs { path } => format!("error counters of the btrfs at {path}"),
-        CounterGroup::BtrfsScrub { uuid, .. } => format!("last scrub of the btrfs {uuid}"),
-    };
+    let what = what_is_read(&part);
     let job = Job::Counters { group: part };
     let mut outcome = run_with_retry_in(&workers, &domains, &key, job, timeout).await;
     // The late answer is not used, but it shows that the mount responds again: the probe of the

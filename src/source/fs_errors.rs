@@ -300,6 +300,7 @@ mod tests {
             id: minor,
             dev: DevNo::new(8, minor),
             asleep: false,
+            at_rest: false,
             filesystem: filesystem.into(),
             pace: ProbePace::Local,
             awaited_scrub: None,

@@ -25,6 +25,7 @@ use crate::status_reporter::StatusReporter;
 use crate::worker_job::{JobError, answer, late_answer, run_with_retry};
 use crate::zpool::ZpoolReader;
 use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
@@ -88,7 +89,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                     (next_scan, next_layers) = (Instant::now(), Instant::now());
                 }
                 Ok(SourceRequest::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
-                Ok(SourceRequest::Superblocks) => watch.read_superblocks(&context),
+                Ok(SourceRequest::Superblocks) => watch.read_superblocks(&context, &BTreeSet::new()),
                 Ok(SourceRequest::ExtSuperblocks(devices)) => watch.read_ext_superblocks(&context, devices),
                 Ok(_) => {}
                 Err(RecvError::Closed) => return Err(SourceError::OwnerGone),
@@ -141,6 +142,8 @@ struct HardwareWatch {
     reading: JoinSet<LayerRead>,
     /// Devices of the last scan whose filesystem only their superblock names.
     without_udev: Vec<(String, DevNo)>,
+    /// Those that were read.
+    superblocks_read: BTreeSet<(String, DevNo)>,
     /// Those to be read next, and those that are being read.
     superblock_queue: VecDeque<SuperblockRead>,
     superblocks_in_flight: BTreeSet<String>,
@@ -186,6 +189,7 @@ impl HardwareWatch {
             without_events: false,
             reading: JoinSet::new(),
             without_udev: Vec::new(),
+            superblocks_read: BTreeSet::new(),
             superblock_queue: VecDeque::new(),
             superblocks_in_flight: BTreeSet::new(),
             superblock_reads: JoinSet::new(),
@@ -243,12 +247,23 @@ impl HardwareWatch {
                 (Observation::failed(begun, &error), SourceStatus::Down(error))
             }
         };
+        // Read before, and not written since: a reading could wake the drive.
+        let mut at_rest = BTreeSet::new();
         if let Observation::Ok { value: inventory, .. } = &mut observation
             && !context.root.is_recorded()
         {
             self.signatures.complete(inventory, &self.changed_devices);
             self.signatures.start(context);
             self.without_udev = devices_without_udev(inventory);
+            self.superblocks_read.retain(|read| self.without_udev.contains(read));
+            let targets = context.smart_targets.borrow().clone();
+            let idle = targets.iter().filter(|target| target.idle);
+            let idle: BTreeSet<&DriveId> = idle.map(|target| &target.drive).collect();
+            let is_idle = |name: &str| !inventory.drives_below(name).is_disjoint(&idle);
+            let has_changed = |name: &String| self.changed_devices.contains(name);
+            let read = self.superblocks_read.iter();
+            let read = read.filter(|read| is_idle(&read.0) && !has_changed(&read.0));
+            at_rest = read.cloned().collect();
             let changed = std::mem::take(&mut self.changed_devices);
             let unread = std::mem::take(&mut self.unread_ext);
             let is_due =
@@ -257,14 +272,14 @@ impl HardwareWatch {
             self.superblock_queue.extend(due);
         }
         context.report(SourceUpdate::Inventory(observation)).await?;
-        self.read_superblocks(context);
+        self.read_superblocks(context, &at_rest);
         self.status_reporter.report(context, status).await
     }
 
-    /// Reads all that udev does not know again, some at a time.
-    fn read_superblocks(&mut self, context: &Arc<Context>) {
+    /// Reads again what udev does not know, `except` some, a few at a time.
+    fn read_superblocks(&mut self, context: &Arc<Context>, except: &BTreeSet<(String, DevNo)>) {
         self.superblock_queue.retain(|read| read.only_ext);
-        let all = self.without_udev.iter().cloned();
+        let all = self.without_udev.iter().filter(|it| !except.contains(it)).cloned();
         self.superblock_queue.extend(all.map(|(device, dev)| SuperblockRead {
             device,
             dev,
@@ -305,6 +320,9 @@ impl HardwareWatch {
         match read {
             Ok((read, is_read)) => {
                 self.superblocks_in_flight.remove(&read.device);
+                if is_read && !read.only_ext {
+                    self.superblocks_read.insert((read.device.clone(), read.dev));
+                }
                 if read.only_ext && !is_read {
                     self.unread_ext.insert(read);
                 } else if self.unread_ext.remove(&read) {

@@ -7,7 +7,7 @@
 //! has not read it before); even so the scan runs in a worker. May not enter: mounts, volumes,
 //! health.
 
-mod block;
+pub(crate) mod block;
 pub(crate) mod btrfs;
 pub(crate) mod classify;
 mod drive;

@@ -17,6 +17,7 @@ use diskvitals_finding::kubelet::KubeletRecords;
 use diskvitals_finding::path::HostPath;
 use diskvitals_model::block::{Inventory, Layer, LayerState};
 use diskvitals_model::counters::CounterReading;
+use diskvitals_model::lamp::LampPlace;
 use diskvitals_model::probe::MountProbe;
 use diskvitals_model::signature::Signature;
 use diskvitals_model::superblock::Superblock;
@@ -45,6 +46,10 @@ pub enum Job {
     NvmeEvents { controller: String },
     /// syncfs(2) of the mount at `path` in the host's mount namespace, whose device must be `dev`.
     SyncFs { path: HostPath, dev: DevNo },
+    /// Find the locate lamp of the drive with these block devices and NVMe controllers.
+    FindLamp { devices: Vec<String>, controllers: Vec<String> },
+    /// Switch a locate lamp, and read it back.
+    SwitchLamp { place: LampPlace, is_on: bool },
 }
 
 /// A group of counters: counters whose reading can block separately are read separately.
@@ -64,6 +69,12 @@ pub enum CounterGroup {
     Btrfs { path: HostPath },
     /// The last scrub of a btrfs, by its UUID; its members: device ids and kernel names.
     BtrfsScrub { uuid: String, members: BTreeMap<String, String> },
+    /// The PCIe link of an NVMe controller that is awake.
+    PcieLink { controller: String },
+    /// The SAS link of a disk, with the error counters of its phys.
+    SasLink { device: String },
+    /// The health descriptor of the UFS device of a disk.
+    Ufs { device: String },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +85,8 @@ pub struct CounterReadings {
     /// The md arrays and bcache devices that exist.
     pub arrays: Vec<String>,
     pub bcache: Vec<String>,
+    /// Groups of one drive each: its link, or its flash.
+    pub drives: Vec<CounterGroup>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +109,9 @@ pub enum JobResult {
     SyncFs {
         elapsed: Duration,
     },
+    /// None: the kernel knows of no lamp.
+    Lamp(Option<LampPlace>),
+    LampSwitched,
     /// The job failed; the text names what was being read.
     Failed {
         error: String,

@@ -95,6 +95,19 @@ struct Plan {
     in_flight: bool,
     /// The last probe was not tried: too many others are stuck.
     refused: bool,
+    /// Somebody waits for a probe, also of drives at rest.
+    requested: bool,
+}
+
+impl Plan {
+    fn request(&mut self) {
+        (self.due, self.requested) = (Instant::now(), true);
+    }
+
+    /// A probe could wake the drives: the last result holds.
+    fn is_left_alone(&self) -> bool {
+        self.target.asleep || (self.target.at_rest && !self.requested)
+    }
 }
 
 /// The end of one probe.
@@ -179,13 +192,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             request = requests.recv() => match request {
                 Ok(SourceRequest::All) => {
-                    plans.values_mut().for_each(|plan| plan.due = Instant::now());
+                    plans.values_mut().for_each(Plan::request);
                     next = Some(Instant::now());
                 }
                 Ok(SourceRequest::Probe(paths)) => {
                     for path in &paths {
                         if let Some(plan) = plans.get_mut(path) {
-                            plan.due = Instant::now();
+                            plan.request();
                         }
                     }
                     next = Some(Instant::now());
@@ -215,6 +228,7 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
                     consecutive_failures: 0,
                     in_flight: false,
                     refused: false,
+                    requested: false,
                 };
                 plans.insert(target.path.clone(), plan);
             }
@@ -247,13 +261,12 @@ fn take_due(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) -> Due {
     let mut next: Option<Instant> = None;
     let mut filesystems: BTreeMap<String, Vec<ProbeTarget>> = BTreeMap::new();
     for plan in plans.values_mut().filter(|plan| !plan.in_flight) {
-        if plan.due <= soon && !plan.target.asleep {
-            plan.in_flight = true;
+        if plan.due <= soon && !plan.is_left_alone() {
+            (plan.in_flight, plan.requested) = (true, false);
             filesystems.entry(filesystem_key(&plan.target)).or_default().push(plan.target.clone());
             continue;
         }
         if plan.due <= soon {
-            // A probe would wake the drive: the last result holds.
             plan.due = intervals.after(intervals.configured);
         }
         next = Some(next.map_or(plan.due, |next| next.min(plan.due)));

@@ -22,7 +22,7 @@ use caps::Capability;
 
 use crate::jobs::{CounterGroup, Job, JobResult};
 use crate::smart::controllers;
-use crate::{counters, inventory, kubelet, layers, superblock};
+use crate::{counters, inventory, kubelet, lamps, layers, superblock};
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{Hello, write_json_line};
 use diskvitals_host::{jail, namespace, nvme, own_cgroup, worker_pool};
@@ -313,6 +313,19 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
                 .map_or_else(failed_result, |took| JobResult::SyncFs { elapsed: took })
         }
         Job::SyncFs { path, .. } => wrong_namespace(&path.to_string()),
+        Job::FindLamp { .. } | Job::SwitchLamp { .. } if root.is_recorded() => {
+            JobResult::Failed { error: "a recorded tree has no lamps".to_owned() }
+        }
+        // The daemon's own /sys may be read-only (ProtectKernelTunables=).
+        Job::FindLamp { .. } | Job::SwitchLamp { .. } if place != WorkerRole::HostMounts => {
+            wrong_namespace("/sys")
+        }
+        Job::FindLamp { devices, controllers } => {
+            lamps::find(&HostRoot::new("/"), devices, controllers)
+                .map_or_else(failed_result, JobResult::Lamp)
+        }
+        Job::SwitchLamp { place, is_on } => lamps::switch(&HostRoot::new("/"), place, *is_on)
+            .map_or_else(failed_result, |()| JobResult::LampSwitched),
         Job::ProbeMount { path, .. } => wrong_namespace(&path.to_string()),
     }
 }

@@ -63,6 +63,13 @@ impl Screen {
         }
     }
 
+    /// The same with the zone, `CET` or `+01`: once on a page that leaves the machine.
+    pub fn zoned(&self, time: &prost_types::Timestamp) -> String {
+        let format = "%Y-%m-%d %H:%M:%S %Z";
+        let shown = timestamp(time).map(|it| it.to_zoned(self.zone.clone()).strftime(format));
+        shown.map_or_else(|| "-".to_owned(), |it| it.to_string())
+    }
+
     /// The text of a message with its times in the form of the screen: the daemon writes them as
     /// `2026-03-01T12:00:00Z`, because it does not know the zone of its readers.
     pub fn local_times(&self, text: &str) -> String {

@@ -207,9 +207,10 @@ impl Client {
         self.call(self.inventory().get_drive(request)).await
     }
 
-    /// Whether the drive can be pulled now.
-    pub async fn removal(&self, id: &str) -> Result<crate::Removal, ClientError> {
-        let request = crate::GetRemovalRequest { id: id.to_owned() };
+    /// Whether the drive can be pulled now, and the next step of its replacement; `with`: the new drive, or
+    /// empty.
+    pub async fn removal(&self, id: &str, with: &str) -> Result<crate::Removal, ClientError> {
+        let request = crate::GetRemovalRequest { id: id.to_owned(), with: with.to_owned() };
         self.call(self.inventory().get_removal(request)).await
     }
 
@@ -343,6 +344,12 @@ impl Client {
             repaired,
         };
         self.call(self.admin().acknowledge_finding(request)).await
+    }
+
+    /// Lights the locate lamp of a drive, or turns it off.
+    pub async fn set_lamp(&self, id: &str, on: bool) -> Result<crate::Lamp, ClientError> {
+        let request = crate::SetLampRequest { id: id.to_owned(), on };
+        self.call(self.admin().set_lamp(request)).await
     }
 
     /// `length`: None ends it.

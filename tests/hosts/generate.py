@@ -352,9 +352,14 @@ def zpool_status(pool, guid, state, vdevs, spares, errors=0):
 def zfs_nas():
     """Eight bays with a raidz2 of whole disks: the disk of bay 3 was pulled, and the spare in bay 7 has taken its place. A zvol with ext4."""
     host = Host("zfs-nas")
+    shutil.rmtree("zfs-nas/exec/smartctl", ignore_errors=True)
     host.pseudo()
+    well = ((5, "Reallocated_Sector_Ct", 0, 100, 10), (197, "Current_Pending_Sector", 0))
     root = "6e1f2d3c-1111-4222-8333-444455557777"
     system = host.ata(1, "sda", "8:0", 240057409536, "INTEL SSDSC2KB240G8", "PHYF1234567890ZFS0", "XCV10132", "55cd2e4150a1b2d4", 0)
+    status, answer = smart_answer("sda", "INTEL SSDSC2KB240G8", "PHYF1234567890ZFS0", "XCV10132", 240057409536, "55cd2e4150a1b2d4", well, 41310, 29, rotation=0)
+    host.file("/exec/smartctl/dev/sda.json", json.dumps(answer, indent=1))
+    host.file("/exec/smartctl/dev/sda.exit", status)
     host.partition(system, "sda1", 1, "8:1", 1048576, 240055312384, [f"disk/by-uuid/{root}"], **fs("ext4", root))
     host.mount("8:1", "/", "/", "ext4", "/dev/sda1", probe=(240055312384, 0.2), fstab=f"UUID={root}")
     pool, size = "14802031763550229251", 8001563222016
@@ -363,9 +368,13 @@ def zfs_nas():
         if bay == 3:
             continue
         disk = host.ata(bay + 2, name, f"8:{minor}", size, "WDC WD80EFAX-68KNBN0", f"VAG{bay}R4KL", "81.00A81", f"5000cca0b{bay:07}", 1)
+        status, answer = smart_answer(name, "WDC WD80EFAX-68KNBN0", f"VAG{bay}R4KL", "81.00A81", size, f"5000cca0b{bay:07}", well, 41200 + bay, 34, rotation=5400)
+        host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
+        host.file(f"/exec/smartctl/dev/{name}.exit", status)
         # Partition 9 is the reserve that zpool makes.
         label = zfs_member("tank", pool, f"1104207765200000{bay:04}") if bay < 7 else dict(ID_FS_TYPE="zfs_member", ID_FS_USAGE="filesystem", ID_FS_UUID_SUB="7712000000000000007")
         host.partition(disk, f"{name}1", 1, f"8:{minor + 1}", 1048576, size - 16 * 1024**2, **label)
+        host.file(f"/exec/devices/{name}9", bytes(4096))
         host.partition(disk, f"{name}9", 9, f"8:{minor + 9}", size - 8 * 1024**2 - 1048576, 8 * 1024**2)
     members = [(f"/dev/disk/by-id/ata-WDC_WD80EFAX-68KNBN0_VAG{bay}R4KL-part1", int(f"1104207765200000{bay:04}"), "ONLINE") for bay in range(7)]
     spare = ("/dev/disk/by-id/ata-WDC_WD80EFAX-68KNBN0_VAG7R4KL-part1", 7712000000000000007, "ONLINE")

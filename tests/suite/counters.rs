@@ -18,11 +18,14 @@ fn the_counters_of_every_recorded_host_are_read_as_expected() {
             continue;
         }
         let root = HostRoot::new(&tree);
-        let CounterReadings { mut readings, warnings, arrays, bcache } =
+        let CounterReadings { mut readings, warnings, arrays, bcache, drives } =
             read(&root, &CounterGroup::Plain).expect("read");
         assert_eq!((warnings, bcache), (vec![], vec![]), "{}", tree.display());
         for array in arrays {
             readings.extend(read(&root, &CounterGroup::Md { array }).expect("read").readings);
+        }
+        for group in drives {
+            readings.extend(read(&root, &group).expect("read").readings);
         }
         let found = format!("{:#}\n", serde_json::to_value(&readings).expect("JSON"));
         let file = tree.join("counters.json");

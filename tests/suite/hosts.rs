@@ -77,7 +77,11 @@ impl Daemon {
         let mut last = Value::Null;
         loop {
             assert!(Instant::now() < end, "no steady answer; last: {last:#}");
-            let settled = self.json(&["status"]).is_some_and(|node| node["settled"] == true);
+            let settled = self.json(&["status"]).is_some_and(|node| {
+                // All counters have been read: those of links and of flash come last.
+                let mut sources = node["sources"].as_array().into_iter().flatten();
+                node["settled"] == true && sources.any(|source| source["name"] == "counters")
+            });
             let now = if settled { self.all() } else { Value::Null };
             if settled && now == last && told(&now) {
                 return now;

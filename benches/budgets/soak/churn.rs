@@ -164,7 +164,7 @@ impl Recorded {
 
     pub fn config(&self) -> String {
         format!(
-            "[kernel_log]\npath = \"{KERNEL_LOG}\"\n[smart]\ncommand = \"{}\"\ninterval = \"30s\"\nshortest_interval = \"2s\"\ntimeout = \"3s\"\n",
+            "[kernel_log]\npath = \"{KERNEL_LOG}\"\n[smart]\ncommand = \"{}\"\ninterval = \"30s\"\nidle_interval = \"30s\"\nshortest_interval = \"2s\"\ntimeout = \"3s\"\n",
             self.smartctl.program().display()
         )
     }

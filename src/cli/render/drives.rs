@@ -1,6 +1,6 @@
 //! Drives: a table, worst first, and one drive in full.
 
-use crate::render::{errors, findings, maintenance, smart};
+use crate::render::{errors, findings, lamps, maintenance, smart};
 use crate::words::{enum_label, health};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
@@ -65,8 +65,15 @@ fn maintenance(drive: &wire::Drive, screen: &Screen) -> Option<String> {
 fn basis(drive: &wire::Drive, screen: &Screen) -> String {
     let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
     let maintenance = maintenance(drive, screen).map(|it| format!("({it})"));
+    let rest = smart::rest(drive, screen);
     let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
-    basis.into_iter().chain(reasons).chain(maintenance.as_deref()).collect::<Vec<_>>().join(", ")
+    basis
+        .into_iter()
+        .chain(reasons)
+        .chain(rest.as_deref())
+        .chain(maintenance.as_deref())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 pub fn kind(drive: &wire::Drive) -> String {
@@ -86,6 +93,49 @@ fn device(device: &wire::DriveDevice) -> String {
     let size = bytes(device.size_bytes);
     let text = format!("{} ({}) {size} {} {}", device.name, device.dev, device.state, device.hctl);
     text.trim_end().to_owned()
+}
+
+/// What its flash reports, in the steps of its codes.
+fn flash(drive: &wire::Drive) -> String {
+    let flash = drive.flash.unwrap_or_default();
+    let used =
+        flash.used_percent.map(|percent| format!("{percent} % or more of the designed life used"));
+    let reserve = flash.reserve_used_percent.map(|percent| match percent {
+        0 => "reserved blocks in order".to_owned(),
+        percent => format!("{percent} % or more of the reserved blocks used"),
+    });
+    used.into_iter().chain(reserve).collect::<Vec<_>>().join(", ")
+}
+
+/// `PCIe, 2 lanes (at best 4) at 8 GT/s (at best 16); the drive: 4 lanes at 16 GT/s`.
+fn drive_link(link: &wire::DriveLink) -> String {
+    let compared = |now: String, best: String| match now == best {
+        true => now,
+        false => format!("{now} (at best {best})"),
+    };
+    let (lane, unit) = match link.kind.as_str() {
+        "PCIe" => ("lanes", "GT/s"),
+        "SAS" => ("lanes", "Gbit/s"),
+        _ => ("usable", ""),
+    };
+    let rate = |rate: u32| format!("{}", f64::from(rate) / 1000.0);
+    let mut text = link.kind.clone();
+    if link.best_lanes > 0 {
+        let lanes = compared(link.lanes.to_string(), link.best_lanes.to_string());
+        text.push_str(&format!(", {lanes} {lane}"));
+    }
+    if link.best_rate > 0 {
+        text.push_str(&format!(" at {} {unit}", compared(rate(link.rate), rate(link.best_rate))));
+    }
+    if link.best_shelf_lanes > 0 {
+        let lanes = compared(link.shelf_lanes.to_string(), link.best_shelf_lanes.to_string());
+        text.push_str(&format!("; {lanes} lanes to its shelf"));
+    }
+    if (link.max_lanes, link.max_rate) != (link.lanes, link.rate) && link.max_lanes > 0 {
+        let rate = rate(link.max_rate);
+        text.push_str(&format!("; the drive: {} lanes at {rate} {unit}", link.max_lanes));
+    }
+    text
 }
 
 pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
@@ -157,9 +207,11 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
                 .unwrap_or_default(),
         ),
         ("slot", escape_control(&slot)),
+        ("lamp lit", drive.lamp.as_ref().map(|it| lamps::words(it, screen)).unwrap_or_default()),
         ("pci", escape_control(&location.pci)),
         ("sas address", escape_control(&location.sas_address)),
         ("path", escape_control(&location.path)),
+        ("flash", flash(drive)),
         ("first seen", screen.ago(drive.first_seen.as_ref())),
     ];
     if drive.presence() == wire::Presence::Missing {
@@ -175,7 +227,9 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             ),
         );
     }
+    let drive_links: Vec<String> = drive.drive_links.iter().map(drive_link).collect();
     for (label, values) in [
+        ("link", &drive_links),
         ("devices", &devices),
         ("links", &drive.links),
         ("volumes", &drive.volume_ids),

@@ -13,6 +13,8 @@ use diskvitals_wire as wire;
 
 /// Actions at the beginning; each finding has its own.
 const MAX_ACTIONS: usize = 4;
+/// Names of what one action is about.
+const MAX_SUBJECTS: usize = 4;
 
 pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     let mut text = String::new();
@@ -90,7 +92,8 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         (screen.message(&advice.sentence), tone)
     });
     let mut lines: Vec<(String, Tone)> = advice.collect();
-    let of_drives = lines.len();
+    // What is to be done about a pool stands on each of its volumes.
+    let mut by_action: Vec<(&str, BTreeSet<String>, Tone)> = Vec::new();
     for finding in &explanation.findings {
         let is_of_drive =
             finding.subject.as_ref().is_some_and(|it| it.kind() == wire::SubjectKind::Drive);
@@ -102,15 +105,26 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         if !is_counted || follows || is_of_drive && has_advice || action.is_empty() {
             continue;
         }
-        let line = format!("{}: {action}", findings::subject(finding));
-        let line = (screen.message(&line), severity(finding).1);
         // The advice about a drive has what is to do about the array that lost it.
-        let is_said =
-            lines[..of_drives].iter().any(|(shown, _)| shown.contains(&screen.message(action)));
-        if !is_said && !lines.contains(&line) {
-            lines.push(line);
+        if lines.iter().any(|(shown, _)| shown.contains(&screen.message(action))) {
+            continue;
+        }
+        let subject = findings::subject(finding);
+        match by_action.iter_mut().find(|(known, ..)| *known == action) {
+            Some((_, subjects, _)) => {
+                subjects.insert(subject);
+            }
+            None => by_action.push((action, BTreeSet::from([subject]), severity(finding).1)),
         }
     }
+    lines.extend(by_action.into_iter().map(|(action, subjects, tone)| {
+        let more = match subjects.len().saturating_sub(MAX_SUBJECTS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown: Vec<String> = subjects.into_iter().take(MAX_SUBJECTS).collect();
+        (screen.message(&format!("{}{more}: {action}", shown.join(", "))), tone)
+    }));
     let more = lines.len().saturating_sub(MAX_ACTIONS);
     lines.truncate(MAX_ACTIONS);
     if more > 0 {

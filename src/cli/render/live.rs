@@ -325,7 +325,7 @@ fn drive_section(view: &LiveView, screen: &Screen) -> Section {
     sorted.sort_by_cached_key(|it| {
         (drives::rank(it.health), label::sort_key(&it.name), it.id.clone())
     });
-    let columns: [Column<DriveRow>; 9] = [
+    let columns: [Column<DriveRow>; 10] = [
         column("DRIVE", 0, 0, |(drive, _), _| strong(or_dash(&drive.name))),
         column("HEALTH", 0, 0, |(drive, _), _| drives::health_and_presence(drive)),
         column("TEMP", 0, 0, |(drive, _), _| plain(or_dash(&smart::temperature(drive)))),
@@ -335,6 +335,9 @@ fn drive_section(view: &LiveView, screen: &Screen) -> Section {
         column("IO/S", 0, 4, |(_, io), _| known(*io, |io| plain(io.requests))),
         column("LATENCY", 0, 3, |(_, io), _| known(*io, latency)),
         column("MODEL", 10, 5, |(drive, _), _| plain(drive.model.trim())),
+        column("REST", 0, 6, |(drive, _), screen| {
+            plain(smart::rest(drive, screen).unwrap_or_default())
+        }),
     ];
     let rows: Vec<DriveRow> = sorted.into_iter().map(|it| (it, view.io.get(&it.id))).collect();
     let mut rows = table_rows(&columns, &rows, screen).into_iter();

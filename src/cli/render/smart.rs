@@ -37,15 +37,30 @@ pub fn temperature(drive: &wire::Drive) -> String {
         .unwrap_or_default()
 }
 
-/// The used share of the designed life.
+/// The used share of the designed life; of eMMC and UFS in tenths.
 pub fn wear(drive: &wire::Drive) -> String {
     let wear = drive.smart.as_ref().and_then(|smart| smart.wear_percent);
+    let wear = wear.or_else(|| drive.flash.as_ref()?.used_percent);
     wear.map(|percent| format!("{percent} %")).unwrap_or_default()
 }
 
 pub fn power_on_hours(drive: &wire::Drive) -> String {
     let hours = drive.smart.as_ref().and_then(|smart| smart.power_on_hours);
     hours.map(|hours| hours.to_string()).unwrap_or_default()
+}
+
+/// `asleep, last asked 9 h ago`, of a drive that is left alone.
+pub(crate) fn rest(drive: &wire::Drive, screen: &Screen) -> Option<String> {
+    let smart = drive.smart.as_ref();
+    let is_asleep = smart.is_some_and(|it| it.state() == wire::smart::State::Asleep);
+    let word = match (drive.asleep || is_asleep, smart.is_some_and(|it| it.idle)) {
+        (true, _) => "asleep",
+        (false, true) => "idle",
+        (false, false) => return None,
+    };
+    let asked = smart.and_then(|it| it.asked.as_ref());
+    let asked = asked.map(|asked| format!(", last asked {}", screen.ago(Some(asked))));
+    Some(word.to_owned() + &asked.unwrap_or_default())
 }
 
 /// The SMART section; empty if the drive is not polled for SMART data.
@@ -123,16 +138,22 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         Some(answered) => format!("; the values below are from {}", screen.ago(Some(answered))),
         None => "; it has reported no data yet".to_owned(),
     };
+    let asked = || screen.ago(smart.asked.as_ref());
     match smart.state() {
+        State::Answered if smart.idle => {
+            format!("idle, last asked {}; not asked until its next I/O{}", asked(), age())
+        }
         State::Answered => format!("answered {}", screen.ago(smart.answered.as_ref())),
         State::Waiting | State::Unspecified => "not polled yet".to_owned(),
-        State::Asleep if smart.detail.is_empty() => format!("asleep, not woken{}", age()),
-        State::Asleep => format!("asleep ({}), not woken{}", screen.message(&smart.detail), age()),
+        State::Asleep if smart.detail.is_empty() => {
+            format!("asleep, last asked {}{}", asked(), age())
+        }
+        State::Asleep => {
+            format!("asleep ({}), last asked {}{}", screen.message(&smart.detail), asked(), age())
+        }
         State::NotApplicable => format!("not applicable{detail}"),
-        State::Failed => screen.paint(
-            Tone::Warning,
-            format!("polled without success {}{detail}{}", screen.ago(smart.asked.as_ref()), age()),
-        ),
+        State::Failed => screen
+            .paint(Tone::Warning, format!("polled without success {}{detail}{}", asked(), age())),
         State::Stuck => screen.paint(Tone::Warning, format!("stuck{detail}{}", age())),
     }
 }
@@ -229,6 +250,18 @@ fn means(attribute: &wire::SmartAttribute) -> &'static str {
 pub fn label(metric: &str) -> String {
     let name = metric.strip_suffix("_percent").unwrap_or(metric);
     escape_control(&name.replace('_', " ").replace("crc", "CRC"))
+}
+
+/// With its unit, which is the same for each value of a series.
+pub(crate) fn label_with_unit(metric: &str) -> String {
+    let unit = match metric {
+        "temperature" => "°C",
+        "latency" => "µs",
+        "power_on_hours" => return label(metric),
+        _ if metric.ends_with("_percent") => "%",
+        _ => return label(metric),
+    };
+    format!("{}, {unit}", label(metric))
 }
 
 pub fn verdict(passed: Option<bool>) -> &'static str {

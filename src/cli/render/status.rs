@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::render::{causes, drives, findings, maintenance, volumes};
+use crate::render::{causes, drives, findings, lamps, maintenance, volumes};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -53,6 +53,7 @@ pub fn screen(view: &StatusView, screen: &Screen) -> String {
         text.push('\n');
         text.push_str(&maintenance::list(&view.node.maintenance, screen));
     }
+    text.push_str(&lamps::lit(view.drives, screen));
     text.push_str(&monitoring_gaps(view.node, screen));
     if view.findings.is_empty() {
         text.push_str(&brief("drives", view.drives, drives::table, screen));

@@ -458,6 +458,25 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
 }
 
 #[test]
+fn explain_says_once_what_is_to_be_done_for_all_volumes_of_a_pool() {
+    let of = |name: &str| {
+        let subject = wire::Subject {
+            kind: wire::SubjectKind::Volume.into(),
+            id: format!("mnt:{name}"),
+            name: name.into(),
+        };
+        let action = "Bring sdb back.".to_owned();
+        wire::Finding { subject: Some(subject), action, ..finding() }
+    };
+    let names = ["/tank", "/tank/a", "/tank/b", "/tank/c", "/tank/d"];
+    let explanation =
+        wire::Explanation { findings: names.map(of).into(), ..wire::Explanation::default() };
+    let text = explain::tree(&explanation, &screen(None));
+    let first = "/tank, /tank/a, /tank/b, /tank/c and 1 more: Bring sdb back.";
+    assert_eq!(text.lines().next(), Some(first), "{text}");
+}
+
+#[test]
 fn explain_counts_what_a_check_found_and_wraps_at_words_at_any_width() {
     let mut damaged = finding();
     damaged.reason = "FilesystemCorrupted".into();

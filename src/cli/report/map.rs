@@ -12,6 +12,8 @@ const COLUMN_STEP: usize = BOX_WIDTH + 46;
 const ROW_STEP: usize = BOX_HEIGHT + 8;
 const TITLE_HEIGHT: usize = 26;
 const GROUP_GAP: usize = 14;
+/// A map of this width is drawn in its own size; a wider one is made smaller, down to this width.
+const NARROW: usize = 900;
 /// Characters that fit into a box.
 const NAME_CHARACTERS: usize = 18;
 const DETAIL_CHARACTERS: usize = 25;
@@ -60,9 +62,10 @@ fn svg(graph: &Graph, html: &mut Html) {
     let gaps = graph.groups.len().saturating_sub(1) * GROUP_GAP;
     let height = TITLE_HEIGHT + rows * ROW_STEP + gaps;
     let view = format!("0 0 {width} {height}");
+    let class = if width <= NARROW { "map narrow" } else { "map" };
     let (width, height) = (width.to_string(), height.to_string());
     let attributes = [
-        ("class", "map"),
+        ("class", class),
         ("role", "img"),
         ("aria-labelledby", "graph-title graph-description"),
         ("viewBox", view.as_str()),
@@ -130,32 +133,37 @@ fn draw_group(group: &Group, top: usize, x: &impl Fn(Column) -> usize, html: &mu
 fn draw_node(node: &Node, x: usize, y: usize, html: &mut Html) {
     let class = health_class(node.health);
     let group_class = format!("node {class}");
-    html.element("g", &[("class", group_class.as_str())], |html| {
+    let (left, at) = (x.to_string(), y.to_string());
+    let (width, height) = (BOX_WIDTH.to_string(), BOX_HEIGHT.to_string());
+    // An SVG within an SVG cuts off what leaves its box: wide letters, for example.
+    let place = [
+        ("class", group_class.as_str()),
+        ("x", left.as_str()),
+        ("y", at.as_str()),
+        ("width", width.as_str()),
+        ("height", height.as_str()),
+    ];
+    html.element("svg", &place, |html| {
         let title = match (node.detail.as_str(), class) {
             ("", "none") => node.name.clone(),
             (detail, "none") => format!("{}: {detail}", node.name),
             (detail, _) => format!("{} ({}): {detail}", node.name, health(node.health).0),
         };
         html.text_in("title", &[], &title);
-        let (left, at) = (x.to_string(), y.to_string());
-        let (width, height) = (BOX_WIDTH.to_string(), BOX_HEIGHT.to_string());
+        // Half of the line lies on each side of the edge.
+        let (inner_width, inner_height) =
+            ((BOX_WIDTH - 1).to_string(), (BOX_HEIGHT - 1).to_string());
         let frame = [
             ("class", "frame"),
-            ("x", left.as_str()),
-            ("y", at.as_str()),
-            ("width", width.as_str()),
-            ("height", height.as_str()),
+            ("x", "0.5"),
+            ("y", "0.5"),
+            ("width", inner_width.as_str()),
+            ("height", inner_height.as_str()),
             ("rx", "5"),
         ];
         html.element("rect", &frame, |_| {});
-        let stripe = [
-            ("class", "stripe"),
-            ("x", left.as_str()),
-            ("y", at.as_str()),
-            ("width", "5"),
-            ("height", height.as_str()),
-            ("rx", "2"),
-        ];
+        let stripe =
+            [("class", "stripe"), ("width", "5"), ("height", height.as_str()), ("rx", "2")];
         html.element("rect", &stripe, |_| {});
         let mark = match class {
             "bad" => "✖ ",
@@ -164,8 +172,8 @@ fn draw_node(node: &Node, x: usize, y: usize, html: &mut Html) {
             _ => "",
         };
         let name = format!("{mark}{}", cut(&node.name, NAME_CHARACTERS));
-        text(html, "name", x + 13, y + 16, &name);
-        text(html, "detail", x + 13, y + 30, &cut(&node.detail, DETAIL_CHARACTERS));
+        text(html, "name", 13, 16, &name);
+        text(html, "detail", 13, 30, &cut(&node.detail, DETAIL_CHARACTERS));
     });
 }
 

@@ -75,7 +75,7 @@ fn head(answers: &Answers, screen: &Screen, html: &mut Html) {
     });
     let taken = prost_types::Timestamp { seconds: answers.taken.as_second(), nanos: 0 };
     let facts = [
-        ("Time", screen.date_time(Some(&taken))),
+        ("Time", screen.zoned(&taken)),
         ("Linux", node.kernel.clone()),
         ("diskvitalsd", node.version.clone()),
         ("Running since", screen.date_time(node.started.as_ref())),

@@ -1,6 +1,7 @@
-//! A drive's history as small drawings: a step line for each attribute that decides its health.
+//! A drive's history as small drawings: a step line each for temperature, latency and the attributes
+//! that decide its health.
 
-use crate::render::smart::label;
+use crate::render::smart::label_with_unit;
 use crate::report::html::Html;
 use diskvitals_terminal::screen::Screen;
 use diskvitals_wire as wire;
@@ -11,28 +12,32 @@ const HEIGHT: f64 = 20.0;
 const MAX_SERIES: usize = 5;
 /// Corners of a line; more cannot be distinguished in its width.
 const MAX_CORNERS: usize = 96;
-/// Their values are in columns of their own and change all the time.
-const UNDECIDED: [&str; 2] = ["power_on_hours", "temperature"];
+/// They change all the time and decide nothing: drawn besides the others.
+const TRENDS: [&str; 2] = ["temperature", "latency"];
 
 pub(super) fn cell(history: Option<&wire::SmartHistory>, screen: &Screen, html: &mut Html) {
     let series = history.map(|it| it.series.as_slice()).unwrap_or_default();
-    let decides = |it: &&wire::SmartSeries| !UNDECIDED.contains(&it.metric.as_str());
-    let mut shown: Vec<&wire::SmartSeries> = series
+    let (trends, others): (Vec<&wire::SmartSeries>, Vec<_>) =
+        series.iter().partition(|it| TRENDS.contains(&it.metric.as_str()));
+    // It is in a column of its own.
+    let decides = |it: &&&wire::SmartSeries| it.metric != "power_on_hours";
+    let mut shown: Vec<&wire::SmartSeries> = others
         .iter()
         .filter(decides)
+        .copied()
         .filter(|it| it.points.iter().any(|point| point.value > 0))
         .collect();
     shown.sort_by_key(|it| (!has_changed(it), it.metric.clone()));
-    let zero = series.iter().filter(decides).count() - shown.len();
+    let zero = others.iter().filter(decides).count() - shown.len();
     let is_all_zero = shown.is_empty();
     if series.is_empty() {
         html.text_in("span", &[("class", "faint")], "no history");
         return;
     }
     let hidden = shown.len().saturating_sub(MAX_SERIES);
-    for it in shown.into_iter().take(MAX_SERIES) {
+    for it in trends.into_iter().chain(shown.into_iter().take(MAX_SERIES)) {
         html.element("div", &[("class", "spark")], |html| {
-            html.text_in("span", &[], &label(&it.metric));
+            html.text_in("span", &[], &label_with_unit(&it.metric));
             draw(it, screen, html);
             html.text_in("span", &[("class", "num")], &figures(it));
         });
@@ -52,8 +57,16 @@ fn has_changed(series: &wire::SmartSeries) -> bool {
     series.points.iter().any(|point| Some(point.value) != first)
 }
 
-/// `3 → 24`, or `24`.
+/// `3 → 24`, or `24`; of what goes up and down, `24 to 41`.
 fn figures(series: &wire::SmartSeries) -> String {
+    if TRENDS.contains(&series.metric.as_str()) {
+        let least = series.points.iter().map(|point| point.minimum.unwrap_or(point.value)).min();
+        let most = series.points.iter().map(|point| point.value).max();
+        return match (least, most) {
+            (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+            (_, most) => most.map(|it| it.to_string()).unwrap_or_default(),
+        };
+    }
     match (series.points.first(), series.points.last()) {
         (Some(first), Some(last)) if has_changed(series) => {
             format!("{} → {}", first.value, last.value)
@@ -70,7 +83,7 @@ fn draw(series: &wire::SmartSeries, screen: &Screen, html: &mut Html) {
     };
     let title = format!(
         "{}: {} from {} to {}",
-        label(&series.metric),
+        label_with_unit(&series.metric),
         figures(series),
         day(series.points.first()),
         day(series.points.last())
@@ -132,6 +145,8 @@ mod tests {
         let point = |(seconds, value): &(i64, u64)| wire::SmartPoint {
             time: Some(prost_types::Timestamp { seconds: *seconds, nanos: 0 }),
             value: *value,
+            minimum: None,
+            mean: None,
         };
         values.iter().map(point).collect()
     }
@@ -141,6 +156,16 @@ mod tests {
         assert_eq!(path(&points(&[(0, 0), (50, 10), (100, 10)])), "M0.0 18.0H48.0V2.0H96.0V2.0");
         assert_eq!(path(&points(&[(5, 7)])), "M0.0 10.0H96.0");
         assert_eq!(path(&[]), "H96.0");
+    }
+
+    #[test]
+    fn what_goes_up_and_down_is_shown_by_its_range() {
+        let mut points = points(&[(0, 41), (50, 30), (100, 33)]);
+        points[0].minimum = Some(24);
+        let series =
+            |metric: &str| wire::SmartSeries { metric: metric.into(), points: points.clone() };
+        assert_eq!(figures(&series("temperature")), "24 to 41");
+        assert_eq!(figures(&series("pending")), "41 → 33");
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) fn drives(answers: &Answers, screen: &Screen, html: &mut Html) {
         "Temperature",
         "Wear",
         "Hours",
-        "History of the deciding values",
+        "History",
     ];
     let caption = "All drives, the worst first";
     table(html, caption, &columns, |html| {

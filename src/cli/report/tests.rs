@@ -165,8 +165,18 @@ fn hostile_answers() -> Answers {
             series: vec![wire::SmartSeries {
                 metric: hostile(),
                 points: vec![
-                    wire::SmartPoint { time: before(i64::MAX / 4), value: u64::MAX },
-                    wire::SmartPoint { time: before(-i64::MAX / 4), value: 0 },
+                    wire::SmartPoint {
+                        time: before(i64::MAX / 4),
+                        value: u64::MAX,
+                        minimum: None,
+                        mean: None,
+                    },
+                    wire::SmartPoint {
+                        time: before(-i64::MAX / 4),
+                        value: 0,
+                        minimum: None,
+                        mean: None,
+                    },
                 ],
             }],
         }],
@@ -235,6 +245,35 @@ fn a_report_without_history_says_so() {
     let page = page::report(&answers, &screen(None));
     valid(&page);
     assert!(page.contains("no history"));
+}
+
+/// What is too wide for a box ends at its edge; a map of few columns is not made larger.
+#[test]
+fn the_map_is_as_large_as_its_boxes_and_cuts_off_what_leaves_them() {
+    let mut answers = hostile_answers();
+    let classes = |answers: &Answers| -> Vec<String> {
+        let page = valid(&page::report(answers, &screen(None)));
+        let map = Selector::parse("svg.map").expect("a selector");
+        let node = Selector::parse("svg.map svg.node[width='176']").expect("a selector");
+        assert_eq!(page.select(&node).count(), answers.explanations[0].chain.len());
+        page.select(&map).filter_map(|it| it.attr("class").map(str::to_owned)).collect()
+    };
+    answers.explanations[0].chain.retain(|node| node.kind != "filesystem");
+    assert_eq!(classes(&answers), ["map"]);
+    answers.explanations[0].chain.retain(|node| node.kind == "drive");
+    assert_eq!(classes(&answers), ["map narrow"]);
+}
+
+#[test]
+fn times_have_a_zone_once() {
+    let mut answers = hostile_answers();
+    answers.taken = "2026-01-02T03:04:05Z".parse().unwrap();
+    let screen = diskvitals_terminal::screen::Screen {
+        zone: jiff::tz::TimeZone::fixed(jiff::tz::offset(1)),
+        ..screen(Some(78))
+    };
+    assert!(page::report(&answers, &screen).contains("2026-01-02 04:04:05 +01"));
+    assert!(text::report(&answers, &screen).contains("04:04:05 +01"));
 }
 
 #[test]

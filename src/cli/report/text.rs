@@ -51,7 +51,7 @@ pub(crate) fn report(answers: &Answers, screen: &Screen) -> String {
 
 fn head(answers: &Answers, screen: &Screen) -> String {
     let taken = prost_types::Timestamp { seconds: answers.taken.as_second(), nanos: 0 };
-    let title = format!("Storage of {}, {}", answers.node.name, screen.date_time(Some(&taken)));
+    let title = format!("Storage of {}, {}", answers.node.name, screen.zoned(&taken));
     let mut text: String = wrapped(&title, "", screen)
         .lines()
         .map(|line| format!("{}\n", screen.paint(Tone::Strong, line)))

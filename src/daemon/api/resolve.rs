@@ -31,6 +31,8 @@ const MAX_CANDIDATES: usize = 10;
 pub(crate) enum ResolveError {
     #[error("nothing here is known as `{query}`{hint}")]
     Unknown { query: String, hint: String },
+    #[error("`{query}` is only the end of a serial: give the whole serial")]
+    EndOfSerial { query: String },
     #[error("`{query}` is ambiguous, it names {}", list(candidates))]
     Ambiguous { query: String, candidates: Vec<String> },
 }
@@ -151,6 +153,18 @@ pub(crate) fn resolve_drive<'a>(
         }
     }
     single(snapshot, query, found, Subject::Drive, |id| snapshot.drives.get(id).map(AsRef::as_ref))
+}
+
+/// As `resolve_drive`, for what must not meet another drive: the end of a serial is refused.
+pub(crate) fn resolve_whole_drive<'a>(
+    snapshot: &'a Snapshot,
+    query: &str,
+) -> Result<&'a Drive, ResolveError> {
+    let drive = resolve_drive(snapshot, query)?;
+    match resolve(snapshot, query) {
+        Ok(Resolved::EndOfSerial(_)) => Err(ResolveError::EndOfSerial { query: echo(query) }),
+        _ => Ok(drive),
+    }
 }
 
 /// The volume that `query` names, or the only volume on the named drive or device.

@@ -18,6 +18,7 @@ mod csi_volume;
 mod drive_io;
 mod incoming;
 mod inventory;
+mod lamps;
 mod listen;
 mod paging;
 mod quota;
@@ -62,6 +63,7 @@ use diskvitals_wire::volumes_server::VolumesServer;
 
 pub use crate::api::server::caller::AgentCallers;
 pub use crate::api::server::clean_orders::OrderSettings;
+pub use crate::api::server::lamps::{LampBackend, Lamps};
 pub(crate) use crate::api::server::listen::bind_beside;
 pub use crate::api::server::listen::{SocketAccess, bind};
 pub use diskvitals_convert::node_facts::NodeFacts;
@@ -171,6 +173,8 @@ pub struct Server {
     orders: Option<CleanOrders>,
     /// Provides this node's own volumes, under the name of a CSI driver.
     volumes: Option<(Engine, String)>,
+    /// Switches locate lamps.
+    lamps: Option<Lamps>,
 }
 
 impl Server {
@@ -192,6 +196,7 @@ impl Server {
             cleaner: None,
             orders: None,
             volumes: None,
+            lamps: None,
         }
     }
 
@@ -237,6 +242,11 @@ impl Server {
             settings,
         );
         Server { orders: Some(orders), ..self }
+    }
+
+    /// Without it, SetLamp is refused.
+    pub fn with_lamps(self, lamps: Lamps) -> Server {
+        Server { lamps: Some(lamps), ..self }
     }
 
     pub fn with_volumes(self, engine: Engine, driver: String) -> Server {
@@ -289,7 +299,8 @@ impl Server {
         cut: &signal::Receiver<bool>,
     ) -> Result<(), ServeError> {
         let engine = self.volumes.as_ref().map(|(engine, _)| engine.clone());
-        let admin = AdminService::new(self.handle.clone(), self.cleaner.clone(), engine);
+        let lamps = self.lamps.clone();
+        let admin = AdminService::new(self.handle.clone(), self.cleaner.clone(), engine, lamps);
         let admin =
             AdminServer::new(admin).max_decoding_message_size(self.limits.max_message_bytes);
         let checks = ChecksServer::new(ChecksService::new(self.handle.clone()))

@@ -74,7 +74,7 @@ pub(crate) fn not_found(what: impl Into<String>) -> Status {
 pub(crate) fn unresolved(field: &str) -> impl Fn(ResolveError) -> Status {
     move |error| match error {
         ResolveError::Unknown { .. } => Status::not_found(error.to_string()),
-        ResolveError::Ambiguous { .. } => invalid(field, error),
+        ResolveError::Ambiguous { .. } | ResolveError::EndOfSerial { .. } => invalid(field, error),
     }
 }
 

@@ -9,9 +9,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::api::server::{self, Server, SocketAccess};
+use crate::api::server::{self, Lamps, Server, SocketAccess};
 use crate::app::cleanup::CleanupExecutor;
 use crate::app::error::RunError;
+use crate::app::lamps::LampWorkers;
 use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::settings::ReloadChannels;
 use crate::app::watchdog::Watchdog;
@@ -166,6 +167,10 @@ pub(crate) async fn run(
         cleanup.engine = Some(engine.clone());
         server = server.with_cleanup(Arc::new(cleanup.clone()));
         server = server.with_volumes(engine, config.csi.driver_name.clone());
+        let backend = Arc::new(LampWorkers(in_host_mounts.clone()));
+        let lamps = Lamps::new(owner_handles.handle.clone(), backend);
+        server = server.with_lamps(lamps.clone());
+        tasks.spawn(async { match lamps.turn_off_old().await {} });
     }
     server = server.with_orders(Arc::new(cleanup), channels.orders.subscribe());
     let serving_stop = stopping.clone();

@@ -203,6 +203,7 @@ fn smart_settings(smart: &SmartConfig) -> SmartSettings {
         suspect_interval: smart.suspect_interval,
         shortest_interval: smart.shortest_interval,
         slow_interval: smart.slow_interval,
+        idle_interval: smart.idle_interval,
         timeout: smart.timeout,
         at_once: smart.at_once as usize,
         nvme_events: smart.nvme_events,

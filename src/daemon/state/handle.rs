@@ -13,8 +13,10 @@ use diskvitals_fscheck::Check;
 use diskvitals_model::block::DiskStat;
 use diskvitals_model::facts::checks::{CheckRequest, StartCheckError};
 pub use diskvitals_model::facts::readings::WantedReading;
+use diskvitals_model::lamp::{LampOrder, LampPlace};
 use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::removal::Removal;
+use diskvitals_model::replacement::Step;
 use diskvitals_model::snapshot::Snapshot;
 pub use diskvitals_model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use diskvitals_model::source_update::SourceRequest;
@@ -107,6 +109,17 @@ pub enum Command {
         target: MaintenanceTarget,
         reply: oneshot::Sender<Result<Arc<MaintenanceOrder>, CommandError>>,
     },
+    /// A locate lamp is about to be lit. Answered as an acknowledgement.
+    RememberLamp {
+        drive: DriveId,
+        by: String,
+        place: LampPlace,
+        reply: oneshot::Sender<Result<Arc<LampOrder>, CommandError>>,
+    },
+    /// The lamp is off.
+    ForgetLamp {
+        drive: DriveId,
+    },
     Subscribe {
         resume: Option<u64>,
         reply: oneshot::Sender<Subscription>,
@@ -117,10 +130,12 @@ pub enum Command {
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
-    /// Whether a drive can be pulled; None: no such drive is known.
+    /// Whether a drive can be pulled, and the next step of its replacement, by `with` if a person has named
+    /// the new drive; None: no such drive is known.
     JudgeRemoval {
         drive: DriveId,
-        reply: oneshot::Sender<Option<Removal>>,
+        with: Option<DriveId>,
+        reply: oneshot::Sender<Option<(Removal, Step)>>,
     },
     /// Passed on to the sources, and answered when the wanted readings have been made after the
     /// command, or after `patience`. Dropped if too many wait.
@@ -204,6 +219,19 @@ impl Handle {
         self.ask(|reply| Command::EndMaintenance { target, reply }).await?
     }
 
+    pub(crate) async fn remember_lamp(
+        &self,
+        drive: DriveId,
+        by: String,
+        place: LampPlace,
+    ) -> Result<Arc<LampOrder>, CommandError> {
+        self.ask(|reply| Command::RememberLamp { drive, by, place, reply }).await?
+    }
+
+    pub(crate) async fn forget_lamp(&self, drive: DriveId) -> Result<(), CommandError> {
+        self.send(Command::ForgetLamp { drive }).await
+    }
+
     /// Starts after revision `resume` if the owner still has all changes since; otherwise with a
     /// full snapshot.
     pub async fn subscribe(&self, resume: Option<u64>) -> Result<Subscription, CommandError> {
@@ -221,9 +249,13 @@ impl Handle {
         answer.await.map_err(|_| CommandError::NoCounters)
     }
 
-    /// Whether a drive can be pulled now; None: no such drive is known.
-    pub(crate) async fn removal(&self, drive: DriveId) -> Result<Option<Removal>, CommandError> {
-        self.ask(|reply| Command::JudgeRemoval { drive, reply }).await
+    /// Whether a drive can be pulled now, and the next step of its replacement.
+    pub(crate) async fn removal(
+        &self,
+        drive: DriveId,
+        with: Option<DriveId>,
+    ) -> Result<Option<(Removal, Step)>, CommandError> {
+        self.ask(|reply| Command::JudgeRemoval { drive, with, reply }).await
     }
 
     /// The state after the wanted readings.

@@ -458,6 +458,10 @@ impl Owner {
         for (target, order) in contents.maintenance {
             orders.entry(target).or_insert(order);
         }
+        let lamps = Arc::make_mut(&mut self.facts.lamps);
+        for (drive, lamp) in contents.lamps {
+            lamps.entry(drive).or_insert(lamp);
+        }
         let settings = self.settings.borrow().clone();
         self.facts.identify_again(&settings.volumes, clock::now());
         // Device numbers and mounts are valid for one boot.

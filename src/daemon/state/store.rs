@@ -30,6 +30,7 @@ use diskvitals_fscheck::Check;
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_model::facts::kernel_log::LogProgress;
 use diskvitals_model::facts::{KnownDrive, StoredVolume};
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::snapshot::StoreStatus;
 use diskvitals_model::space_history::SpaceHistory;
@@ -76,6 +77,7 @@ pub struct StoreContents {
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
     pub maintenance: Vec<(MaintenanceTarget, Arc<MaintenanceOrder>)>,
+    pub lamps: Vec<(DriveId, Arc<LampOrder>)>,
     /// The boot in which the volumes existed.
     pub boot: Option<String>,
     /// The wall clock was stepped while no daemon ran, or was wrong before or is now.
@@ -115,6 +117,7 @@ pub struct WriteBatch {
     /// Filesystem checks, written when they begin and end.
     pub checks: RowChanges<CheckId, Arc<Check>>,
     pub maintenance: RowChanges<MaintenanceTarget, Arc<MaintenanceOrder>>,
+    pub lamps: RowChanges<DriveId, Arc<LampOrder>>,
     /// The current boot; set when everything is written.
     pub boot: Option<String>,
     /// The batch contains everything: rows that it does not name are deleted.
@@ -155,6 +158,7 @@ impl WriteBatch {
             volumes,
             checks,
             maintenance,
+            lamps,
             boot,
             is_complete,
         } = self;
@@ -163,6 +167,7 @@ impl WriteBatch {
             && (counters.is_empty() && smart.is_empty() && volumes.is_empty())
             && (space.is_empty() && checks.is_empty() && boot.is_none())
             && maintenance.is_empty()
+            && lamps.is_empty()
     }
 }
 

@@ -128,6 +128,18 @@ fn what_has_no_cable_gets_no_advice_about_one() {
 }
 
 #[test]
+fn commands_name_the_drive() {
+    let snapshot = snapshot(TestHost::default().disk("sda", "8:0", "A"));
+    let subject = Subject::Drive(DriveId::new("A"));
+    let text = for_finding(&snapshot, &finding(subject, Reason::TimeoutMismatch, Severity::Info));
+    assert!(text.contains("/sys/block/sda/device/timeout"), "{text}");
+    let subject = Subject::Drive(DriveId::new("A"));
+    let member = finding(subject, Reason::RaidMemberFailed, Severity::Suspect);
+    let text = for_finding(&snapshot, &member);
+    assert!(text.contains("`smartctl -x /dev/sda`"), "{text}");
+}
+
+#[test]
 fn the_filesystem_on_a_loop_device_is_looked_for_in_its_file() {
     let layer = Layer::Loop { backing_file: Some("/a.img".into()) };
     let host = TestHost::default()

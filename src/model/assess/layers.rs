@@ -1,9 +1,13 @@
 //! Rules about layers with a state of their own: thin pools, multipath, caches; and the worst state of several
 //! layers, for every such rule.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::assess::input::{Context, VolumeInput};
+use crate::assess::link;
+use crate::assess::merge;
 use crate::assess::space::{fills_up, full_in};
 use crate::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
@@ -55,12 +59,16 @@ pub(crate) fn thin(
     })
 }
 
-/// Paths of a multipath device below the volume have failed. Source: dm-multipath's status.
-/// SUSPECT, degraded, while one is left; BAD, inaccessible, when none is. Clears when all are
-/// active.
+/// Paths of a multipath device below the volume have failed. Source: dm-multipath's status; of NVMe
+/// multipath `link::paths_lost`. SUSPECT, degraded, while one is left; BAD, inaccessible, when none is.
+/// Clears when all are active.
 pub(crate) fn paths_degraded(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
-    paths(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume))
+    let below = volume.devices.iter().filter_map(|name| facts.device(name)?.drive.as_ref());
+    let drives: BTreeSet<&DriveId> = below.collect();
+    let drives = drives.into_iter().filter_map(|id| facts.drives.get(id));
+    let of_nvme = drives.map(|known| link::paths_lost(facts, known)).fold(None, merge);
+    merge(paths(facts, &volume.devices), of_nvme).or_else(|| clear_without_layer(facts, volume))
 }
 
 pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {

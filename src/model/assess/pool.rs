@@ -107,9 +107,7 @@ fn degradation(
                 "ZFS pool {name} works without a part of its redundancy (state {state}){}",
                 shortfall(facts, pool)
             ),
-            format!(
-                "`zpool status -v {command}` shows the member that is missing or fails. Bring it back (`zpool online {command} MEMBER`), or replace it (`zpool replace {command} MEMBER NEW`), this week."
-            ),
+            bring_back(facts, pool, &command),
         ),
         Reason::PoolSuspended => (
             INACCESSIBLE,
@@ -136,6 +134,28 @@ fn degradation(
         }));
     }
     Degradation { level, message, advice: Some(advice), clears: None, evidence: proof }
+}
+
+/// What to do about the member that is missing or fails, by the name that `zpool` takes.
+fn bring_back(facts: &Facts, pool: &ZfsPool, command: &str) -> String {
+    let lacking: Vec<&Vdev> =
+        pool.status.iter().flat_map(|it| it.lacking()).map(|it| it.1).collect();
+    let (find, who, name) = match lacking.as_slice() {
+        [member] => {
+            let former = member.note.strip_prefix("was ").and_then(|path| path.rsplit('/').next());
+            let shown = member_name(facts, member);
+            let who = former.filter(|_| shown == member.name).map_or(shown, str::to_owned);
+            (String::new(), who, argument(&member.name))
+        }
+        _ => (
+            format!("`zpool status -v {command}` shows the member that is missing or fails. "),
+            "it".to_owned(),
+            "MEMBER".to_owned(),
+        ),
+    };
+    format!(
+        "{find}Bring {who} back (`zpool online {command} {name}`), or replace it (`zpool replace {command} {name} NEW`), this week."
+    )
 }
 
 /// More rows of members prove no more.

@@ -5,9 +5,9 @@
 
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
-    checks, drive, duplicate, errors, filesystem, flash, layers, link, member_fitness, merge,
-    mounted, pool, pool_space, raid_member, raid_volume, read_only, redundancy, risk, scrub, space,
-    stalls,
+    checks, drive, duplicate, errors, filesystem, flash, integrity, layers, link, member_fitness,
+    merge, mounted, pool, pool_space, raid_member, raid_volume, read_only, redundancy, risk, scrub,
+    space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -76,7 +76,9 @@ fn rule(reason: Reason) -> Rule {
         ),
         Reason::IoTimeouts => Rule::Drive(|input| input.smart.blame_link(errors::timeouts(input))),
         Reason::ControllerResets => Rule::Drive(errors::resets),
-        Reason::LinkErrors => Rule::Drive(errors::link_errors),
+        Reason::LinkErrors => {
+            Rule::Drive(|input| merge(errors::link_errors(input), link::phy_errors(input)))
+        }
         Reason::TimeoutMismatch => Rule::Drive(member_fitness::timeout_mismatch),
         Reason::SmrInArray => Rule::Drive(member_fitness::smr_in_array),
         Reason::LinkDowngraded => Rule::Drive(link::downgraded),
@@ -108,6 +110,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::PoolDataErrors => Rule::Volume(pool::data_errors),
         Reason::PoolDegraded => Rule::Volume(pool::degraded),
         Reason::PoolErrors => Rule::Drive(pool::member_errors),
+        Reason::IntegrityErrors => Rule::Drive(integrity::mismatches),
         Reason::PoolFull => Rule::Volume(pool_space::full),
         Reason::PoolFaulted => Rule::Volume(pool::faulted),
         Reason::PoolSuspended => Rule::Volume(pool::suspended),

@@ -306,8 +306,8 @@ pub(crate) fn answer(facts: &Facts, known: &KnownDrive, valid: Duration, now: Ti
         _ => None,
     };
     if let Some((at, report)) = smart.and_then(|smart| smart.history.last.as_ref()) {
-        // A drive that sleeps is judged by its last report, however old.
-        let counts_from = [asleep_at, facts.smart.last_suspended(&drive.id)]
+        // A drive that sleeps, or is left alone so that it can, is judged by its last report, however old.
+        let counts_from = [asleep_at, facts.smart.last_left_alone(&drive.id)]
             .into_iter()
             .flatten()
             .fold(*at, Timestamp::max);

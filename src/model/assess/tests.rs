@@ -6,6 +6,7 @@ mod counters;
 mod errors;
 mod evidence;
 mod flash;
+mod integrity;
 mod layers;
 mod link;
 mod member_fitness;

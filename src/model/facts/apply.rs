@@ -46,6 +46,7 @@ impl Facts {
                 let seen = seen.map(|mut new| {
                     self.identify(&mut new, now);
                     self.note_btrfs_members(&mut new, now);
+                    self.note_pool_members(&mut new);
                     let same = known.clone().filter(|known| **known == new);
                     same.unwrap_or_else(|| Arc::new(new))
                 });
@@ -132,7 +133,11 @@ impl Facts {
                 change.urgency
             }
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),
-            SourceUpdate::DiskStats(seen) => self.disk_io.apply(seen),
+            SourceUpdate::DiskStats(seen) => {
+                let change = self.disk_io.apply(seen);
+                self.record_latencies();
+                change.max(self.update_idle_drives(now))
+            }
             SourceUpdate::CountedIo(_) => Urgency::Nothing,
             SourceUpdate::KernelLog(batch) => self.apply_kernel_log(batch, now),
             SourceUpdate::FsError(notice) => self.apply_fs_error(notice, now),
@@ -143,6 +148,7 @@ impl Facts {
                     .smart_of_known(&drive)
                     .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at));
                 let begun = at.checked_sub(took).unwrap_or(at);
+                let change = change.max(self.update_idle_drives(now));
                 change.max(self.compare_with_drive(&drive, begun, at))
             }
             SourceUpdate::SmartOutput { drive, output } => {
@@ -214,6 +220,9 @@ impl Facts {
         if let Observation::Ok { value: LayerState::Zfs(pool), .. } = &seen {
             self.record_pool_members(&device, pool);
         }
+        if let Observation::Ok { at, value: LayerState::Integrity(seen) } = &seen {
+            self.record_integrity(&device, seen, *at);
+        }
         if let Observation::Ok { at, value } = &seen {
             self.record_mismatches(&device, value, *at);
             if value.stack().is_some_and(|stack| stack.is_scrubbed()) {
@@ -238,7 +247,12 @@ impl Facts {
             // No state yet and a plain table are equal for the volumes above: neither has members.
             // At a start, hundreds of logical volumes report one by one.
             let plain = |state: Option<&LayerState>| {
-                matches!(state, None | Some(LayerState::Plain | LayerState::Linear { .. }))
+                matches!(
+                    state,
+                    None | Some(
+                        LayerState::Plain | LayerState::Linear { .. } | LayerState::Integrity(_)
+                    )
+                )
             };
             if before.as_ref().map(without_usage) == after.map(without_usage) {
                 change = Urgency::UsageOnly;
@@ -247,7 +261,20 @@ impl Facts {
                 self.update_volumes(settings, now);
             }
         }
+        if good && matches!(before, None | Some(LayerState::Zfs(_))) {
+            self.add_pool_members(settings, now);
+        }
         if answered { Urgency::Immediate } else { change }
+    }
+
+    /// What `zpool status` has said may concern the last scan.
+    fn add_pool_members(&mut self, settings: &VolumeSettings, now: Timestamp) {
+        let mut seen = self.inventory.observation().clone().map(|it| (*it).clone());
+        if let Observation::Ok { value, .. } = &mut seen
+            && self.note_pool_members(value)
+        {
+            self.apply_update(SourceUpdate::Inventory(seen), settings, now);
+        }
     }
 
     /// `before`: the scan before the last one.

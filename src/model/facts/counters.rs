@@ -237,6 +237,7 @@ impl Facts {
             };
             let key = (subject, series_name(reading));
             let is_first = !self.counters.histories.contains_key(&key);
+            let reading = &*self.links.compare(&key, reading, self.counters.get(&key), now);
             // It was read after `at`: a record of meanwhile may have moved it.
             let growths = self.counters.record(&key, reading, now);
             let mut grown: Vec<String> = Vec::new();
@@ -308,6 +309,7 @@ impl Facts {
         });
         let histories = &self.counters.histories;
         self.counters.presence.retain(|key, _| histories.contains_key(key));
+        self.links.retain(|key| histories.contains_key(key));
     }
 
     /// The counters of this volume's ext4 or XFS (`source`).

@@ -45,6 +45,8 @@ const RECENT_IO: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoProgress {
     pub completed: u64,
+    /// When it was read first.
+    since: Timestamp,
     /// When it was last seen to have completed some.
     completed_at: Option<Timestamp>,
     /// Since when I/O has been in flight without a completion; otherwise None.
@@ -74,6 +76,19 @@ impl DiskIo {
         completed
             .zip(self.stats.at())
             .is_some_and(|(completed, now)| elapsed(completed, now) <= RECENT_IO)
+    }
+
+    /// Whether the device has completed nothing since then, and nothing for a minute, and has nothing to
+    /// complete.
+    pub(super) fn has_none_since(&self, dev: DevNo, since: Timestamp) -> bool {
+        let (Observation::Ok { at, .. }, Some(progress)) = (&self.stats, self.progress.get(&dev))
+        else {
+            return false;
+        };
+        let quiet_from = progress.completed_at.unwrap_or(progress.since);
+        quiet_from <= since
+            && elapsed(quiet_from, *at) >= RECENT_IO
+            && progress.waiting_since.is_none()
     }
 
     /// When the device with this name and number was last observed to be written to.
@@ -163,6 +178,7 @@ fn next_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoP
         }
         old => IoProgress {
             completed: stat.completed,
+            since: old.as_ref().map_or(at, |old| old.since),
             completed_at: match old {
                 Some(old) if old.completed != stat.completed => Some(at),
                 old => old.and_then(|old| old.completed_at),

@@ -44,7 +44,7 @@ impl Facts {
             // Until now, if it is awake now.
             let was_asleep = self.drives.get(&facts.id).is_some_and(|it| it.facts.asleep);
             if facts.asleep || was_asleep {
-                self.smart.note_suspended(&facts.id, now);
+                self.smart.note_left_alone(&facts.id, now);
             }
             let troubled = facts.has_abnormal_state();
             match self.drives.get_mut(&facts.id) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::block::{Inventory, LayerState};
 use crate::counters::{CounterDevice, CounterHistory, CounterReading};
 use crate::facts::Facts;
 use crate::stack::{Vdev, ZfsPool};
@@ -48,6 +49,32 @@ impl Facts {
         for (key, reading, at) in readings {
             self.counters.record(&key, &reading, at);
         }
+    }
+
+    /// The label of a spare names no pool: that one in use is a member, only `zpool status` says. Out:
+    /// whether the scan lacked one.
+    pub(super) fn note_pool_members(&self, inventory: &mut Inventory) -> bool {
+        let mut found = Vec::new();
+        for (pool, layer) in &self.layers {
+            let Some(LayerState::Zfs(ZfsPool { status: Some(status), .. })) =
+                layer.state.last_known()
+            else {
+                continue;
+            };
+            let Some(known) = inventory.devices.get(pool) else { continue };
+            let members = status.working().filter_map(|member| member.device(inventory));
+            let lacks = |name: &String| !known.underlying.contains(name);
+            found.extend(
+                members.map(|it| it.name.clone()).filter(lacks).map(|it| (pool.clone(), it)),
+            );
+        }
+        for (pool, member) in &found {
+            if let Some(device) = inventory.devices.get_mut(pool) {
+                device.underlying.push(member.clone());
+                device.underlying.sort();
+            }
+        }
+        !found.is_empty()
     }
 
     /// With the kernel name of the device that is the member.

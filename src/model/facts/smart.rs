@@ -15,8 +15,7 @@ use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
-use diskvitals_smart::history::SmartHistory;
-use diskvitals_smart::history::StartedTest;
+use diskvitals_smart::history::{SmartHistory, StartedTest, TrendKind};
 use diskvitals_smart::{SelfTestKind, SmartOutput, SmartResponse};
 
 /// A start waits for a query that runs.
@@ -28,8 +27,8 @@ pub struct SmartReadings {
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
     ignored: BTreeSet<DriveId>,
-    /// When each drive was last found runtime-suspended.
-    suspended: BTreeMap<DriveId, Timestamp>,
+    /// When each drive was last found runtime-suspended or idle: not queried.
+    left_alone: BTreeMap<DriveId, Timestamp>,
 }
 
 /// The readings of one drive.
@@ -40,6 +39,8 @@ pub struct SmartFacts {
     pub outcome: Option<(Timestamp, SmartOutcome)>,
     pub stuck: Option<StuckSmartctl>,
     pub self_test: Option<SelfTestStart>,
+    /// A rotating drive without I/O since its last answer: not queried, so that it can stop turning.
+    pub idle: bool,
     /// In memory only: None until smartctl has printed something since the start.
     pub output: Option<Arc<SmartOutput>>,
     /// Kept in the store.
@@ -88,13 +89,13 @@ impl SmartReadings {
         self.ignored.contains(drive)
     }
 
-    /// When the drive was last found runtime-suspended in this run.
-    pub(crate) fn last_suspended(&self, drive: &DriveId) -> Option<Timestamp> {
-        self.suspended.get(drive).copied()
+    /// When the drive was last found runtime-suspended or idle in this run.
+    pub(crate) fn last_left_alone(&self, drive: &DriveId) -> Option<Timestamp> {
+        self.left_alone.get(drive).copied()
     }
 
-    pub(super) fn note_suspended(&mut self, drive: &DriveId, now: Timestamp) {
-        self.suspended.insert(drive.clone(), now);
+    pub(super) fn note_left_alone(&mut self, drive: &DriveId, now: Timestamp) {
+        self.left_alone.insert(drive.clone(), now);
     }
 
     /// Restores histories from the store: older than any response since the start.
@@ -106,6 +107,20 @@ impl SmartReadings {
             } else {
                 Arc::make_mut(&mut known.history).prepend(history);
             }
+        }
+    }
+
+    /// Of a drive that was queried.
+    pub(super) fn record_trend(
+        &mut self,
+        drive: &DriveId,
+        kind: TrendKind,
+        value: u64,
+        at: Timestamp,
+    ) {
+        if let Some(smart) = self.drives.get_mut(drive) {
+            let value = u32::try_from(value).unwrap_or(u32::MAX);
+            Arc::make_mut(&mut Arc::make_mut(smart).history).record_trend(kind, value, at);
         }
     }
 
@@ -131,7 +146,7 @@ impl SmartReadings {
     /// Drops the readings of drives that are not `known`.
     pub(super) fn retain(&mut self, known: &BTreeMap<DriveId, KnownDrive>) {
         self.drives.retain(|id, _| known.contains_key(id));
-        self.suspended.retain(|id, _| known.contains_key(id));
+        self.left_alone.retain(|id, _| known.contains_key(id));
     }
 
     pub(super) fn stuck_count(&self) -> usize {
@@ -150,6 +165,7 @@ impl SmartFacts {
         outcome(self) != outcome(new)
             || self.stuck != new.stuck
             || self.self_test != new.self_test
+            || self.idle != new.idle
             || self.history.has_changed(&new.history)
     }
 
@@ -247,6 +263,7 @@ impl Facts {
                 model: facts.model.clone(),
                 serial: facts.serial.clone(),
                 asleep: facts.asleep,
+                idle: self.smart.get(&facts.id).is_some_and(|smart| smart.idle),
                 suspect: suspect(&facts.id),
                 kernel_error_count: errors.map_or(0, |memory| memory.incidents()),
                 last_response: self

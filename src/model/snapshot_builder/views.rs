@@ -40,11 +40,14 @@ pub(super) fn drives(
         let order = maintenance::order_of(&scene.facts.maintenance, &known.facts);
         let order = order.filter(|_| !is_configured);
         let maintenance = is_configured || order.is_some();
+        let lamp = scene.facts.lamps.get(id);
         let mut member_of = known.member_of.clone();
         if drive_use::is_written_raw(scene.facts, known) {
             member_of.push(WRITTEN_RAW.to_owned());
         }
         let care = scene.care.get(id).cloned().unwrap_or_default();
+        let flash = scene.facts.flash(known).map(|report| report.health);
+        let links = scene.facts.links(known);
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
             let still = presence == Presence::Present || old.last_seen == last_seen;
@@ -56,9 +59,11 @@ pub(super) fn drives(
                 && old.health_unknown_cause == health_unknown_cause
                 && old.findings == ids
                 && old.maintenance_order.as_ref() == order
+                && old.lamp.as_ref() == lamp
                 && old.volumes == known.volumes
                 && old.member_of == member_of
                 && old.care == care
+                && (old.flash, &old.links) == (flash, &links)
                 && same_arc(old.errors.as_ref(), errors)
                 && same_arc(old.smart.as_ref(), smart)
             {
@@ -76,11 +81,14 @@ pub(super) fn drives(
             findings: ids,
             maintenance,
             maintenance_order: order.cloned(),
+            lamp: lamp.cloned(),
             member_of,
             volumes: known.volumes.clone(),
             errors: errors.cloned(),
             smart: smart.cloned(),
             care,
+            flash,
+            links,
         };
         (id.clone(), Arc::new(drive))
     };

@@ -69,12 +69,12 @@ impl StorageStack for DmRaid {
             let parts: Vec<Stack> = legs.values().map(|names| stack(names)).collect();
             return Some(match is_mirror {
                 true => Stack::Redundant {
-                    level: format!("mirror {name}"),
+                    level: format!("mirror {}", self.name(inventory, name)),
                     tolerates: parts.len().saturating_sub(1),
                     parts,
                 },
                 false => Stack::Undetermined {
-                    level: format!("array {name} whose level is not known"),
+                    level: format!("array {} whose level is not known", self.name(inventory, name)),
                     parts,
                 },
             });
@@ -97,7 +97,12 @@ impl StorageStack for DmRaid {
                 _ => {}
             }
         }
-        Some(tree_of_array(&format!("{} {name}", self.level), &array, &whole, filling))
+        Some(tree_of_array(
+            &format!("{} {}", self.level, self.name(inventory, name)),
+            &array,
+            &whole,
+            filling,
+        ))
     }
 
     /// Letters: `A` in sync, `a` not in sync, `D` dead, `-` missing (__raid_dev_status(),

@@ -147,7 +147,12 @@ impl StorageStack for ZfsPool {
 
     fn figure(&self) -> String {
         let layout = self.status.as_ref().map(PoolStatus::layout);
-        format!("{}, {}", layout.as_deref().unwrap_or("ZFS"), self.state.word())
+        let left = match self.tolerates().filter(|_| self.state == PoolState::Degraded) {
+            None => String::new(),
+            Some(0) => ", no redundancy left".to_owned(),
+            Some(more) => format!(", {more} more may fail"),
+        };
+        format!("{}, {}{left}", layout.as_deref().unwrap_or("ZFS"), self.state.word())
     }
 
     fn members(&self, inventory: &Inventory, name: &str) -> Vec<String> {

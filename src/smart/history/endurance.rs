@@ -25,15 +25,13 @@ impl SmartHistory {
     /// By the shortest period up to the last reading that is long enough for a rate.
     pub fn endurance(&self) -> Option<Endurance> {
         let points = &self.series.get(&Metric::WearPercent)?.points;
-        // A lower value than before comes from another source.
-        let mut highest: Vec<Point> = Vec::new();
-        for point in points {
-            if highest.last().is_none_or(|before| point.value > before.value) {
-                highest.push(*point);
-            }
-        }
-        let (last, used) = (points.last()?.at, highest.last()?.value);
-        let starts = highest.iter().rev().skip(LEAST_STEPS);
+        // A value that falls was reset, or comes from another source: what was before is not compared.
+        let is_fall = |pair: &[Point]| pair[1].value < pair[0].value;
+        let points = points.get(points.windows(2).rposition(is_fall).map_or(0, |at| at + 1)..)?;
+        let (last, used) = (points.last()?.at, points.last()?.value);
+        let mut rises: Vec<Point> = points.to_vec();
+        rises.dedup_by_key(|point| point.value);
+        let starts = rises.iter().rev().skip(LEAST_STEPS);
         let (grown_percent, period) = starts
             .map(|start| (used - start.value, last.duration_since(start.at)))
             .find(|(grown, period)| *grown >= LEAST_PERCENT && *period >= SHORTEST_PERIOD)?;
@@ -45,6 +43,8 @@ impl SmartHistory {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::fixture::{hour, nvme};
 
@@ -82,5 +82,45 @@ mod tests {
     #[test]
     fn a_drive_with_all_of_it_used_has_no_days_left() {
         assert_eq!(days_left(&[(0, 90), (10, 94), (20, 98), (40, 104)]), Some(0));
+    }
+
+    /// Readings, some days apart, of a value that does not fall.
+    fn rising(first_day: i64, first: u8) -> impl Strategy<Value = Vec<(i64, u8)>> {
+        let steps = proptest::collection::vec((1_i64..30, 0_u8..5), 1..15);
+        steps.prop_map(move |steps| {
+            let (mut day, mut used) = (first_day, first);
+            let later = steps.into_iter().map(|(days, more)| {
+                (day, used) = (day + days, used + more);
+                (day, used)
+            });
+            [(first_day, first)].into_iter().chain(later).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_before_a_reset_does_not_count(before in rising(0, 60), after in rising(600, 1)) {
+            let all = [&before[..], &after[..]].concat();
+            prop_assert_eq!(days_left(&all), days_left(&after));
+        }
+
+        #[test]
+        fn a_value_that_only_falls_has_no_rate(series in rising(0, 1)) {
+            let falling: Vec<(i64, u8)> =
+                series.iter().map(|(day, used)| (*day, 100 - used)).collect();
+            prop_assert_eq!(days_left(&falling), None);
+        }
+
+        #[test]
+        fn a_rate_covers_thirty_days_and_five_percent_points(series in rising(0, 1)) {
+            let ((first_day, first), (last_day, last)) = (series[0], series[series.len() - 1]);
+            let is_covered = last_day - first_day >= 30 && last - first >= 5;
+            if let Some(left) = days_left(&series) {
+                prop_assert!(is_covered);
+                // Neither faster than four percent points a day nor slower than all of it.
+                let (least, most) = ((100 - last) / 5, 100 * (last_day - first_day) / 5);
+                prop_assert!((u64::from(least)..=most.unsigned_abs()).contains(&left), "{left}");
+            }
+        }
     }
 }

@@ -188,6 +188,7 @@ fn one_mount_of_each_xfs_is_asked_and_none_on_a_sleeping_drive() {
         id: minor,
         dev: DevNo::new(8, minor),
         asleep,
+        at_rest: false,
         filesystem: filesystem.into(),
         pace: ProbePace::Local,
         awaited_scrub: None,
@@ -226,4 +227,65 @@ proptest! {
         let _counts = aer::parse(&text);
         let _function = classify::pci_address(&text);
     }
+}
+
+#[test]
+fn a_pcie_link_is_read_only_while_its_device_is_awake() {
+    let dir = tempfile::tempdir().expect("dir");
+    let function = "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0";
+    let set = |name: &str, text: &str| put(dir.path(), &format!("{function}/{name}"), text);
+    for (name, text) in [
+        ("current_link_width", "2\n"),
+        ("max_link_width", "4\n"),
+        ("current_link_speed", "8.0 GT/s PCIe\n"),
+        ("max_link_speed", "16.0 GT/s PCIe\n"),
+        ("nvme/nvme0/transport", "pcie\n"),
+        ("nvme/nvme0/nvme0n1/stat", "100 0 800 20 50 0 400 40 1 60 60\n"),
+    ] {
+        set(name, text);
+    }
+    link(dir.path(), "sys/class/nvme/nvme0", &format!("../../../{function}/nvme/nvme0"));
+    let read = || {
+        let group = CounterGroup::PcieLink { controller: "nvme0".into() };
+        read(&HostRoot::new(dir.path()), &group).expect("read").readings
+    };
+    let expected = serde_json::json!({
+        "lanes": 2, "rate": 8000, "max_lanes": 4, "max_rate": 16000, "completed": 150, "in_flight": 1,
+    });
+    assert_eq!(serde_json::to_value(&read()[0].values).expect("JSON"), expected);
+    for (name, awake, asleep) in
+        [("power_state", "D0\n", "D3cold\n"), ("power/runtime_status", "active\n", "suspended\n")]
+    {
+        set(name, asleep);
+        assert_eq!(read(), [], "{name}");
+        set(name, awake);
+        assert_eq!(read().len(), 1, "{name}");
+    }
+    set("current_link_width", "0\n");
+    assert_eq!(read(), [], "the link is down");
+}
+
+#[test]
+fn a_ufs_device_is_asked_only_while_it_and_its_disk_are_awake() {
+    let dir = tempfile::tempdir().expect("dir");
+    let adapter = "sys/devices/platform/soc/1d84000.ufshc";
+    let disk = format!("{adapter}/host0/target0:0:0/0:0:0:0");
+    put(dir.path(), &format!("{adapter}/health_descriptor/eol_info"), "0x01\n");
+    put(dir.path(), &format!("{adapter}/health_descriptor/life_time_estimation_a"), "0x0b\n");
+    put(dir.path(), &format!("{disk}/block/sda/size"), "0\n");
+    link(dir.path(), &format!("{disk}/block/sda/device"), "../..");
+    link(dir.path(), "sys/class/block/sda", &format!("../../../{disk}/block/sda"));
+    let root = HostRoot::new(dir.path());
+    let group = CounterGroup::Ufs { device: "sda".into() };
+    let groups = || read(&root, &CounterGroup::Plain).expect("read").drives;
+    assert_eq!(groups(), [group.clone()]);
+    let values = &read(&root, &group).expect("read").readings[0].values;
+    let expected = [("eol_info", 1), ("life_time_estimation_a", 11)];
+    assert_eq!(*values, expected.map(|(name, value)| (name.to_owned(), value)).into());
+    for folder in [adapter, disk.as_str()] {
+        put(dir.path(), &format!("{folder}/power/runtime_status"), "suspended\n");
+        assert_eq!(groups(), [], "{folder}");
+        put(dir.path(), &format!("{folder}/power/runtime_status"), "active\n");
+    }
+    assert_eq!(groups(), [group]);
 }

@@ -73,6 +73,7 @@ impl Host {
                 suspect_interval: TEST_TIMEOUT,
                 shortest_interval: TEST_TIMEOUT,
                 slow_interval: TEST_TIMEOUT,
+                idle_interval: TEST_TIMEOUT,
                 timeout: TEST_TIMEOUT,
                 at_once: 1,
                 nvme_events: false,

@@ -2,7 +2,9 @@
 
 use diskvitals_finding::dev::DevNo;
 use diskvitals_model::block::{Extent, LayerState};
-use diskvitals_model::stack::{BlockCache, DmRaid, Multipath, MultipathPath, ThinPool};
+use diskvitals_model::stack::{
+    BlockCache, DmIntegrity, DmRaid, Multipath, MultipathPath, ThinPool,
+};
 
 /// Contains the line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +24,7 @@ pub fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
             "vdo" => parse_vdo(words, line),
             "cache" => parse_cache(words, line),
             "writecache" => parse_writecache(words, line),
+            "integrity" => parse_integrity(words, line),
             _ => continue,
         };
         return state.ok_or_else(bad);
@@ -232,6 +235,13 @@ fn cache(kind: &str, dirty: u64, fault: Option<String>, line: &str) -> LayerStat
     })
 }
 
+/// `<mismatches> <sectors of data> <position of the recalculation>|-` (dm-integrity.rst, "Status line").
+fn parse_integrity(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
+    let mismatches = words.number()?;
+    words.number()?;
+    Some(LayerState::Integrity(DmIntegrity { mismatches, status_line: line.trim().to_owned() }))
+}
+
 /// The devices of a cache, from its table: `cache METADATA CACHE ORIGIN …` (cache.rst), `writecache
 /// p|s ORIGIN CACHE …` (writecache.rst).
 pub(crate) fn parse_cache_devices(table: &str) -> Vec<DevNo> {
@@ -341,6 +351,17 @@ mod tests {
         ] {
             assert_eq!(parse_cache_devices(table), devices(minors), "{table}");
         }
+    }
+
+    #[test]
+    fn dm_integrity_counts_its_mismatches() {
+        for (line, mismatches) in
+            [("0 8 integrity 3 16777216000 -", 3), ("0 8 integrity 0 16777216000 4096", 0)]
+        {
+            let Ok(LayerState::Integrity(it)) = parse(line) else { panic!("{line}") };
+            assert_eq!((it.mismatches, it.status_line.as_str()), (mismatches, line));
+        }
+        assert!(parse("0 8 integrity - 8 -").is_err());
     }
 
     #[test]

@@ -12,6 +12,7 @@ fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
         id: minor,
         dev: DevNo::new(8, minor),
         asleep: false,
+        at_rest: false,
         filesystem: "ext4".into(),
         pace: ProbePace::Local,
         awaited_scrub: None,
@@ -93,11 +94,31 @@ fn target(pace: ProbePace) -> ProbeTarget {
         id: 1,
         dev: DevNo::new(8, 1),
         asleep: false,
+        at_rest: false,
         filesystem: "ext4".into(),
         pace,
         awaited_scrub: None,
         domains: FailureDomains::default(),
     }
+}
+
+#[test]
+fn a_mount_at_rest_is_probed_on_request_only() {
+    let mut plans = plans(&[("/a", 1)]);
+    let is_probed = |plans: &mut BTreeMap<HostPath, Plan>| {
+        plans.values_mut().for_each(|plan| plan.due = Instant::now());
+        let is_probed = !take_due(plans, intervals()).filesystems.is_empty();
+        plans.values_mut().for_each(|plan| plan.in_flight = false);
+        is_probed
+    };
+    assert!(is_probed(&mut plans));
+    plans.values_mut().for_each(|plan| plan.target.at_rest = true);
+    assert!(!is_probed(&mut plans));
+    plans.values_mut().for_each(Plan::request);
+    assert!(is_probed(&mut plans));
+    assert!(!is_probed(&mut plans), "the request was answered");
+    plans.values_mut().for_each(|plan| plan.target.at_rest = false);
+    assert!(is_probed(&mut plans));
 }
 
 #[test]

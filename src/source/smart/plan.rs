@@ -26,6 +26,8 @@ const NOT_APPLICABLE_INTERVAL: Duration = Duration::from_secs(3600);
 const SELF_TEST_FIRST_POLL: Duration = Duration::from_secs(5);
 /// The interval while a self-test runs, so that its progress is visible.
 const SELF_TEST_POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// The longest time for which an idle drive with adverse findings is not queried.
+const SUSPECT_IDLE_INTERVAL: Duration = Duration::from_secs(6 * 3600);
 /// The pause after a full reading failed.
 const FULL_RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Random variation of intervals, in thousandths, so that queries of drives do not coincide.
@@ -59,6 +61,8 @@ pub struct Plan {
     due: Instant,
     /// When the last query was started.
     started: Option<Instant>,
+    /// The next query was requested: it also disturbs an idle drive.
+    requested: bool,
     /// A query was requested while one was running, whose result may be too old.
     requery: bool,
     /// Consecutive failed queries.
@@ -99,6 +103,7 @@ impl Plan {
             hints: QueryHints::default(),
             due: at,
             started: None,
+            requested: false,
             requery: false,
             consecutive_failures: 0,
             last_timed_out: false,
@@ -140,7 +145,7 @@ impl Plan {
     /// Requests a query now, or as soon as `shortest_interval` allows.
     pub(crate) fn query_now(&mut self, at: Instant) {
         match self.state {
-            QueryState::Idle => self.due = self.due.min(at),
+            QueryState::Idle => (self.due, self.requested) = (self.due.min(at), true),
             QueryState::Running | QueryState::Stuck { .. } => self.requery = true,
         }
     }
@@ -158,7 +163,12 @@ impl Plan {
             let shortest = settings.shortest_interval;
             Backoff::new(shortest, shortest * MAX_FLOOR_FACTOR).delay(self.consecutive_failures)
         };
-        Some(self.started.map_or(self.due, |started| self.due.max(started + floor)))
+        let Some(started) = self.started else {
+            return Some(self.due);
+        };
+        let is_idle = self.target.idle && !self.requested && !self.self_test_running;
+        let floor = if is_idle { floor.max(self.idle_limit(settings)) } else { floor };
+        Some(self.due.max(started + floor))
     }
 
     /// Whether the plan is still needed: it is a target, or something runs.
@@ -176,7 +186,7 @@ impl Plan {
         self.state = QueryState::Running;
         if is_query {
             self.started = Some(at);
-            self.self_test_started = false;
+            (self.self_test_started, self.requested) = (false, false);
         }
     }
 
@@ -228,11 +238,8 @@ impl Plan {
             SmartResponse::Report(_) | SmartResponse::Standby { .. } => base,
         };
         // Requests that arrived during a time-out were caused by it.
-        self.due = if std::mem::take(&mut self.requery) && !self.last_timed_out {
-            at
-        } else {
-            self.started.unwrap_or(at) + wait
-        };
+        self.requested = std::mem::take(&mut self.requery) && !self.last_timed_out;
+        self.due = if self.requested { at } else { self.started.unwrap_or(at) + wait };
     }
 
     /// A full reading timed out. A quick query follows at once: only if that fails too does the
@@ -242,7 +249,7 @@ impl Plan {
         self.requery = false;
         self.last_timed_out = true;
         self.defer_full(settings, at);
-        self.due = at;
+        (self.due, self.requested) = (at, true);
     }
 
     /// Defers the next full reading by `slow_interval`, and ever longer while full readings time
@@ -310,6 +317,13 @@ impl Plan {
         self.self_test_running |= begun;
         self.self_test_started = begun;
         self.due = if begun { at + SELF_TEST_FIRST_POLL } else { at };
+    }
+
+    fn idle_limit(&self, settings: &SmartSettings) -> Duration {
+        match self.target.suspect {
+            true => settings.idle_interval.min(SUSPECT_IDLE_INTERVAL),
+            false => settings.idle_interval,
+        }
     }
 
     fn interval(&self, settings: &SmartSettings) -> Duration {

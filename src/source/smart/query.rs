@@ -18,7 +18,11 @@
 //!
 //! `-n standby` always: a disk in standby is not woken; NVMe ignores it. The exit status is then 2,
 //! as for a drive that cannot be opened. `-n standby,3` would distinguish the two, but sets the bit
-//! of a wrong command line; the JSON message distinguishes them in all versions.
+//! of a wrong command line; the JSON message distinguishes them in all versions. `-n standby,3,5`
+//! also ends where a bridge cannot tell the power mode: from 7.3 on (before, it is a wrong command
+//! line), and such a drive would never be read. It is woken at most once per `idle_interval`.
+//! smartctl(8) warns that the detection of the type may wake a drive: on Linux that is INQUIRY and
+//! sysfs (os_linux.cpp), neither of which reads the medium.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

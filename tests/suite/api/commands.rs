@@ -65,6 +65,8 @@ async fn a_user_other_than_root_may_read_and_not_change() {
         (refused.status.code(), text(&refused.stderr).as_str()),
         (Some(1), "diskvitals: uid 65534 may not acknowledge findings\n")
     );
+    let refused = as_nobody(&served.socket(), &["locate", "sda", "on"]).await;
+    assert_eq!(text(&refused.stderr), "diskvitals: uid 65534 may not switch locate lamps\n");
     let refused = as_nobody(&served.socket(), &["maintenance", "node", "1h", "--note", "x"]).await;
     assert_eq!(
         text(&refused.stderr),

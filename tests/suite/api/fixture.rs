@@ -20,9 +20,11 @@ use diskvitals_finding::{Acknowledgement, Evidence, Finding, Health, Status, Sub
 use diskvitals_model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use diskvitals_model::facts::checks::StartCheckError;
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::maintenance::MaintenanceOrder;
 use diskvitals_model::probe::Usage;
 use diskvitals_model::removal::{CanBePulled, Removal};
+use diskvitals_model::replacement::{Step, StepKind};
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use diskvitals_model::source_update::SourceRequest;
 use diskvitals_model::volume::{
@@ -83,10 +85,13 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         findings: Vec::new(),
         maintenance: false,
         maintenance_order: None,
+        lamp: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
         care: Vec::new(),
+        flash: None,
+        links: Vec::new(),
         smart: None,
     }
 }
@@ -390,11 +395,22 @@ impl Owner {
                 let name = format!("{target:?}");
                 let _ = reply.send(Err(CommandError::NotInMaintenance(name)));
             }
-            Command::JudgeRemoval { drive, reply } => {
+            Command::RememberLamp { drive: _, by, place, reply } => {
+                let _ = reply.send(Ok(Arc::new(LampOrder { by, since: now(), place })));
+            }
+            Command::ForgetLamp { drive: _ } => {}
+            Command::JudgeRemoval { drive, with: _, reply } => {
                 let is_known = self.snapshots.borrow().drives.contains_key(&drive);
                 let objections = vec![(CanBePulled::No, "no sound copy of / elsewhere".to_owned())];
-                let _ =
-                    reply.send(is_known.then_some(Removal { answer: CanBePulled::No, objections }));
+                let removal = Removal { answer: CanBePulled::No, objections };
+                let step = Step {
+                    kind: StepKind::Save,
+                    text: "Copy what is on it first.".to_owned(),
+                    commands: Vec::new(),
+                    warnings: Vec::new(),
+                    replacement: None,
+                };
+                let _ = reply.send(is_known.then_some((removal, step)));
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));

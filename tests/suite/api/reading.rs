@@ -466,12 +466,14 @@ async fn whether_a_drive_can_be_pulled_is_answered_for_a_whole_serial_only() {
     let served = Served::start(snapshot).await;
     let client = served.client().await;
     for name in ["sdx", "WD-WX61A79ABCD", "/dev/sdx"] {
-        let answer = client.removal(name).await.expect(name);
+        let answer = client.removal(name, "").await.expect(name);
         assert_eq!(answer.drive.as_ref().expect("the drive").name, "sdx");
         assert_eq!(answer.answer(), wire::removal::Answer::No);
         assert_eq!(answer.objections[0].text, "no sound copy of / elsewhere");
+        assert_eq!(answer.step.expect("a step").kind(), wire::replacement_step::Kind::Save);
     }
-    let error = client.removal("79ABCD").await.expect_err("an end").to_string();
+    let error = client.removal("79ABCD", "").await.expect_err("an end").to_string();
     assert!(error.contains("give the whole serial"), "{error}");
-    assert!(client.removal("sdq").await.is_err());
+    assert!(client.removal("sdq", "").await.is_err());
+    assert!(client.removal("sdx", "79ABCD").await.is_err());
 }

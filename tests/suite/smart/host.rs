@@ -17,8 +17,7 @@ use crate::tree;
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// Every drive is queried every second.
-pub const OFTEN: &str =
-    "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"20s\"\n";
+pub const OFTEN: &str = "interval = \"1s\"\nsuspect_interval = \"1s\"\nidle_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"20s\"\n";
 
 pub struct Host {
     dir: tempfile::TempDir,

@@ -122,7 +122,7 @@ fn a_bridge_that_answers_for_the_drive_leaves_it_unknown_and_values_left_out_are
 #[test]
 fn a_hung_drive_delays_no_other() {
     let host = Host::new(
-        "interval = \"1s\"\nsuspect_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"3s\"\n",
+        "interval = \"1s\"\nsuspect_interval = \"1s\"\nidle_interval = \"1s\"\nshortest_interval = \"1s\"\ntimeout = \"3s\"\n",
     );
     host.smartctl.set_behavior("/dev/sda", "hang").expect("written");
     let daemon = host.start();

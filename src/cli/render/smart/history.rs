@@ -1,6 +1,7 @@
-//! The history of the attributes that decide a drive's health: one sparkline each.
+//! The history of a drive: temperature, latency and the attributes that decide its health, one
+//! sparkline each.
 
-use crate::render::smart::label;
+use crate::render::smart::label_with_unit;
 use diskvitals_terminal::layout::heading;
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
 use diskvitals_terminal::table::{Cell, Column, column, plain, strong, table};
@@ -11,7 +12,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 
 pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
     let columns: [Column<Line>; 8] = [
-        column("VALUE", 0, 0, |it, _| strong(label(&it.series.metric))),
+        column("VALUE", 0, 0, |it, _| strong(label_with_unit(&it.series.metric))),
         column("HISTORY", 0, 0, |it, _| plain(sparkline(&it.series.points))),
         column("FIRST", 0, 3, |it, _| plain(it.first.value)),
         column("LAST", 0, 0, |it, _| strong(it.last.value)),
@@ -43,7 +44,8 @@ impl Line<'_> {
     fn new(series: &wire::SmartSeries) -> Option<Line<'_>> {
         let points = &series.points;
         let values = || points.iter().map(|point| point.value);
-        let (min, max) = (values().min()?, values().max()?);
+        let least = points.iter().map(|point| point.minimum.unwrap_or(point.value));
+        let (min, max) = (least.min()?, values().max()?);
         Some(Line { series, first: points.first()?, last: points.last()?, min, max })
     }
 }
@@ -100,6 +102,8 @@ mod tests {
         let point = |(at, value): &(i64, u64)| wire::SmartPoint {
             time: Some(prost_types::Timestamp { seconds: *at, nanos: 0 }),
             value: *value,
+            minimum: None,
+            mean: None,
         };
         values.iter().map(point).collect()
     }

@@ -145,10 +145,22 @@ fn an_old_answer_is_shown_with_its_age() {
         state(State::Failed, "Permission denied", before(7200)),
         state(State::Stuck, "smartctl has not returned since 11:00", before(7200)),
     ];
+    let idle = wire::Smart {
+        state: State::Answered.into(),
+        idle: true,
+        asked: before(9 * 3600),
+        answered: before(9 * 3600),
+        ..Default::default()
+    };
+    let idle = drive(idle);
+    assert_eq!(smart::rest(&idle, &screen(None)).as_deref(), Some("idle, last asked 9 h ago"));
+    assert!(smart::section(&idle, &screen(None)).contains(
+        "idle, last asked 9 h ago; not asked until its next I/O; the values below are from 9 h ago"
+    ));
     insta::assert_snapshot!(lines.join("\n"), @r#"
     state  not polled yet
-    state  asleep (STANDBY), not woken; the values below are from 2026-02-28 11:00:00
-    state  asleep (STANDBY), not woken; it has reported no data yet
+    state  asleep (STANDBY), last asked 1 min ago; the values below are from 2026-02-28 11:00:00
+    state  asleep (STANDBY), last asked 1 min ago; it has reported no data yet
     state  not applicable: SMART is switched off in this drive; switch it on: smartctl -s on DEVICE
     state  polled without success 1 min ago: Permission denied; the values below are from 2 h ago
     state  stuck: smartctl has not returned since 11:00; the values below are from 2 h ago
@@ -184,8 +196,14 @@ fn what_was_left_out_and_an_age_that_may_have_wrapped_are_shown() {
 
 #[test]
 fn history_has_a_line_a_value() {
-    let point = |seconds: i64, value| wire::SmartPoint { time: before(seconds), value };
+    let point = |seconds: i64, value| wire::SmartPoint {
+        time: before(seconds),
+        value,
+        minimum: None,
+        mean: None,
+    };
     let series = |metric: &str, points| wire::SmartSeries { metric: metric.into(), points };
+    let summer = wire::SmartPoint { minimum: Some(22), ..point(86_400 * 200, 44) };
     let history = wire::SmartHistory {
         drive_id: "naa.5".into(),
         series: vec![
@@ -199,14 +217,16 @@ fn history_has_a_line_a_value() {
                 ],
             ),
             series("wear_percent", vec![point(60, 3)]),
+            series("temperature", vec![summer, point(86_400 * 50, 31), point(60, 35)]),
             series("nothing", Vec::new()),
         ],
     };
     insta::assert_snapshot!(smart::history::text(&history, &screen(Some(120))), @r#"
     history of naa.5
-    VALUE    HISTORY                   FIRST  LAST  MIN  MAX  FROM              TO
-    pending  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
-    wear     ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
+    VALUE            HISTORY                   FIRST  LAST  MIN  MAX  FROM              TO
+    pending          ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
+    wear, %          ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
+    temperature, °C  ███████████████████▁▁▁▁▃  44     35    22   44   2025-08-13 12:00  2026-03-01 11:59
     "#);
     let none = wire::SmartHistory { drive_id: "naa.5".into(), series: Vec::new() };
     assert!(smart::history::text(&none, &screen(None)).contains("no history: SMART is not read"));

@@ -1,13 +1,14 @@
-//! The Admin service: acknowledgements, maintenance, refreshes, self-tests, clean-ups and authorizations to format,
+//! The Admin service: acknowledgements, maintenance, locate lamps, refreshes, self-tests, clean-ups and authorizations to format,
 //! for uid 0 only.
 
 use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::resolve::{resolve, resolve_drive};
+use crate::api::resolve::{resolve, resolve_drive, resolve_whole_drive};
 use crate::api::server::caller::authorize_change;
 use crate::api::server::cleanup::Cleaner;
+use crate::api::server::lamps::Lamps;
 use crate::api::status::{
     MAX_NOTE, MAX_QUERY, bounded, failed_precondition, invalid, provisioning, required, unresolved,
     valid_finding_id,
@@ -36,6 +37,8 @@ pub(crate) struct AdminService {
     cleaner: Option<Cleaner>,
     /// None: this daemon provides no volumes.
     engine: Option<Engine>,
+    /// None: this daemon reads a recorded tree.
+    lamps: Option<Lamps>,
 }
 
 impl AdminService {
@@ -43,8 +46,9 @@ impl AdminService {
         handle: Handle,
         cleaner: Option<Cleaner>,
         engine: Option<Engine>,
+        lamps: Option<Lamps>,
     ) -> AdminService {
-        AdminService { handle, cleaner, engine }
+        AdminService { handle, cleaner, engine, lamps }
     }
 
     fn engine(&self) -> Result<&Engine, Status> {
@@ -130,6 +134,26 @@ impl wire::admin_server::Admin for AdminService {
         let order = self.handle.end_maintenance(target.clone()).await?;
         let snapshot = self.handle.snapshot();
         Ok(Response::new(convert::maintenance(&snapshot, &target, &order)))
+    }
+
+    async fn set_lamp(
+        &self,
+        request: Request<wire::SetLampRequest>,
+    ) -> Result<Response<wire::Lamp>, Status> {
+        let uid = authorize_change(&request, "switch locate lamps")?;
+        let wire::SetLampRequest { id, on } = request.into_inner();
+        required("id", &id, MAX_QUERY)?;
+        let snapshot = self.handle.snapshot();
+        let drive = resolve_whole_drive(&snapshot, &id).map_err(unresolved("id"))?;
+        let lamps = self
+            .lamps
+            .as_ref()
+            .ok_or_else(|| failed_precondition("a recorded tree has no lamps"))?;
+        let order = match on {
+            true => lamps.light(drive, format!("uid {uid} (root)")).await?,
+            false => lamps.turn_off(drive).await?,
+        };
+        Ok(Response::new(order))
     }
 
     async fn refresh(

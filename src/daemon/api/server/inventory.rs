@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api::explain;
 use crate::api::finding_order::rank;
-use crate::api::resolve::{Resolved, resolve, resolve_drive, resolve_volume};
+use crate::api::resolve::{resolve, resolve_drive, resolve_volume, resolve_whole_drive};
 use crate::api::server::ConfigInForce;
 use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::connectivity::read_counters;
@@ -19,7 +19,7 @@ use crate::api::server::paging::{self, List};
 use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{attachments, drive_io, watch};
 use crate::api::status::{
-    MAX_QUERY, failed_precondition, invalid, not_found, required, unresolved,
+    MAX_QUERY, bounded, failed_precondition, invalid, not_found, required, unresolved,
 };
 use crate::state::handle::Handle;
 use diskvitals_convert as convert;
@@ -94,16 +94,19 @@ impl wire::inventory_server::Inventory for InventoryService {
         &self,
         request: Request<wire::GetRemovalRequest>,
     ) -> Result<Response<wire::Removal>, Status> {
-        let id = &request.get_ref().id;
+        let wire::GetRemovalRequest { id, with } = request.get_ref();
         required("id", id, MAX_QUERY)?;
+        bounded("with", with, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
-        let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
-        if let Ok(Resolved::EndOfSerial(_)) = resolve(&snapshot, id) {
-            return Err(invalid("id", "is the end of a serial: give the whole serial"));
-        }
-        let removal = self.handle.removal(drive.facts.id.clone()).await?;
-        let removal = removal.ok_or_else(|| not_found("the drive is no longer known"))?;
-        Ok(Response::new(convert::removal(&snapshot, drive, removal)))
+        let drive = resolve_whole_drive(&snapshot, id).map_err(unresolved("id"))?;
+        let with = match with.as_str() {
+            "" => None,
+            with => Some(resolve_whole_drive(&snapshot, with).map_err(unresolved("with"))?),
+        };
+        let with = with.map(|it| it.facts.id.clone());
+        let removal = self.handle.removal(drive.facts.id.clone(), with).await?;
+        let (removal, step) = removal.ok_or_else(|| not_found("the drive is no longer known"))?;
+        Ok(Response::new(convert::removal(&snapshot, drive, removal, step)))
     }
 
     async fn list_volumes(

@@ -9,9 +9,10 @@ use diskvitals_exposition::families::{Families, FamilyRow, Samples};
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_kernel_log::event::Class;
 use diskvitals_model::drive::{DriveKind, Transport};
+use diskvitals_model::link::{Compared, DriveLink, LinkKind};
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot};
 
-const FAMILIES: [FamilyRow<Drive>; 8] = families! {
+const FAMILIES: [FamilyRow<Drive>; 9] = families! {
     Drive:
     Gauge "diskvitals_drive_info": "What a drive is; device is its kernel name now: always 1."
         => info;
@@ -27,8 +28,11 @@ const FAMILIES: [FamilyRow<Drive>; 8] = families! {
         "After so long without an answer the kernel resets the drive (SCSI and SATA)."
         => |it, to| to.value(it.facts.command_timeout);
     Gauge "diskvitals_flash_wear_ratio":
-        "At least so much of the designed life was used at boot, in tenths (eMMC)."
+        "At least so much of the designed life is used, in tenths (UFS; eMMC at boot)."
         => |it, to| to.value(flash_wear(it));
+    Gauge "diskvitals_drive_link_ratio":
+        "Lanes, rate or paths, by value, of the best that the drive had in its place."
+        => links;
     Counter "diskvitals_io_errors":
         "Incidents in the kernel log, by class; restarts at 0 after a long time without incidents."
         => |it, to| errors(&it.errors, |class| !class.is_filesystem_class(), to);
@@ -57,7 +61,27 @@ fn info(drive: &Drive, to: &mut Samples<'_, '_>) -> fmt::Result {
 }
 
 fn flash_wear(drive: &Drive) -> Option<f64> {
-    Some(drive.facts.flash.as_ref()?.used_percent()? as f64 / 100.0)
+    Some(drive.flash?.used_percent()? as f64 / 100.0)
+}
+
+/// The worst of several of a kind.
+fn links(drive: &Drive, to: &mut Samples<'_, '_>) -> fmt::Result {
+    for kind in [LinkKind::Pcie, LinkKind::Sas, LinkKind::NvmePaths] {
+        let of_kind = || drive.links.iter().filter(|link| link.kind == kind);
+        let worst = |of: fn(&DriveLink) -> Option<Compared>| {
+            of_kind().filter_map(of).map(Compared::ratio).min_by(f64::total_cmp)
+        };
+        for (value, worst) in [
+            ("lanes", worst(|link| link.lanes)),
+            ("rate", worst(|link| link.rate)),
+            ("shelf_lanes", worst(|link| link.shelf_lanes)),
+        ] {
+            if let Some(worst) = worst {
+                to.labeled(&[("link", kind.name()), ("value", value)], worst)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// All classes have a series, so that the first incident is an increase.

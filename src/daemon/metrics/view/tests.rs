@@ -16,8 +16,10 @@ use diskvitals_finding::{Acknowledgement, Finding, Status, Subject};
 use diskvitals_kernel_log::error_history::ErrorHistory as Errors;
 use diskvitals_kernel_log::event::Class;
 use diskvitals_model::assess::scrub::{LastScrub, ScrubKind};
+use diskvitals_model::drive::FlashHealth;
 use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
 use diskvitals_model::fixture::{TestHost, at, drive, event, usage, volume};
+use diskvitals_model::link::{Compared, DriveLink, LinkKind};
 use diskvitals_model::model_statistics::ModelStatistics;
 use diskvitals_model::snapshot::{
     Drive, KnownPool, NodeContext, NodeState, Presence, StoreStatus, Volume, VolumeUsage,
@@ -50,11 +52,14 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         findings: Vec::new(),
         maintenance: false,
         maintenance_order: None,
+        lamp: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
         smart: smart.map(Arc::new),
         care: Vec::new(),
+        flash: None,
+        links: Vec::new(),
     }
 }
 
@@ -154,6 +159,18 @@ fn busy_snapshot() -> Snapshot {
         Some(smart_facts(&nvme(), SmartOutcome::Report)),
     );
     flash.maintenance = true;
+    flash.links.push(DriveLink {
+        kind: LinkKind::Pcie,
+        file: "/sys/bus/pci/devices/0000:01:00.0".into(),
+        lanes: Some(Compared { now: 2, best: 4, low_readings: 10 }),
+        rate: Some(Compared { now: 16_000, best: 16_000, low_readings: 0 }),
+        shelf_lanes: None,
+        max_lanes: Some(4),
+        max_rate: Some(16_000),
+        errors_a_day: Vec::new(),
+        changed: at(10),
+    });
+    asleep.flash = Some(FlashHealth { life_time: [3, 0], pre_eol_info: 1 });
     let bare = present_drive("vda", "252:0", "BARE", None);
     for drive in [failing, asleep, gone, flash, bare] {
         snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));

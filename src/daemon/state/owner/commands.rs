@@ -12,9 +12,10 @@ use crate::state::owner::{Owner, log_transition};
 use diskvitals_finding::Finding;
 use diskvitals_finding::reason::Reason;
 use diskvitals_host::clock;
+use diskvitals_model::lamp::LampOrder;
 use diskvitals_model::ledger::{LedgerError, Transition};
 use diskvitals_model::maintenance::{self, MaintenanceOrder};
-use diskvitals_model::removal::removal;
+use diskvitals_model::replacement::next_step;
 use diskvitals_model::source_update::SourceRequest;
 
 /// Time that the answer to a person's change waits for the disk.
@@ -65,6 +66,15 @@ impl Owner {
                     }
                 }
             }
+            Command::RememberLamp { drive, by, place, reply } => {
+                let lamp = Arc::new(LampOrder { by, since: clock::now(), place });
+                Arc::make_mut(&mut self.facts.lamps).insert(drive, lamp.clone());
+                self.reply_when_stored(lamp, reply);
+            }
+            Command::ForgetLamp { drive } => {
+                Arc::make_mut(&mut self.facts.lamps).remove(&drive);
+                self.publish_soon();
+            }
             Command::Subscribe { resume, reply } => {
                 let subscription = self.change_stream.subscribe(resume, &self.snapshots.borrow());
                 // The client may have disconnected.
@@ -74,9 +84,10 @@ impl Owner {
                 // Without sources there is no receiver.
                 let _ = self.requests.send(request);
             }
-            Command::JudgeRemoval { drive, reply } => {
+            Command::JudgeRemoval { drive, with, reply } => {
+                let active = self.ledger.levels();
                 // The client may have disconnected.
-                let _ = reply.send(removal(&self.facts, &self.ledger.levels(), &drive));
+                let _ = reply.send(next_step(&self.facts, &active, &drive, with.as_ref()));
             }
             Command::ReadIo { reply } => {
                 self.io_waiters.add(reply, clock::now());

@@ -14,6 +14,7 @@ use diskvitals_fscheck::Check;
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_model::facts::kernel_log::{KernelFacts, LogProgress};
 use diskvitals_model::facts::{Facts, KnownDrive, StoredVolume};
+use diskvitals_model::lamp::LampOrders;
 use diskvitals_model::ledger::Ledger;
 use diskvitals_model::maintenance::MaintenanceOrders;
 use diskvitals_model::snapshot::StoreStatus;
@@ -53,6 +54,7 @@ pub(crate) struct StoreSync {
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
     maintenance: MaintenanceOrders,
+    lamps: LampOrders,
     /// The revision up to which the store has the volumes.
     volumes_revision: Option<u64>,
     /// The boot for which volumes are stored.
@@ -85,6 +87,7 @@ impl StoreSync {
             volumes: BTreeMap::new(),
             checks: BTreeMap::new(),
             maintenance: MaintenanceOrders::new(),
+            lamps: LampOrders::new(),
             volumes_revision: None,
             boot: None,
             timestamps_written_at: Instant::now(),
@@ -173,6 +176,7 @@ impl StoreSync {
             self.volumes.clear();
             self.checks.clear();
             self.maintenance.clear();
+            self.lamps.clear();
             self.volumes_revision = None;
         }
         let mut write = WriteBatch {
@@ -186,6 +190,7 @@ impl StoreSync {
             }),
             checks: diff_rows(&mut self.checks, facts.checks.all().iter(), is_check_unchanged),
             maintenance: diff_rows(&mut self.maintenance, facts.maintenance.iter(), PartialEq::eq),
+            lamps: diff_rows(&mut self.lamps, facts.lamps.iter(), PartialEq::eq),
             ..WriteBatch::default()
         };
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));

@@ -20,6 +20,7 @@ const SPACE: &str = "space";
 const VOLUMES: &str = "volumes";
 const CHECKS: &str = "checks";
 const MAINTENANCE: &str = "maintenance";
+const LAMPS: &str = "lamps";
 const BOOT: &str = "boot";
 const PROGRESS: &str = "kernel_log";
 const LAST_WRITE: &str = "last_write";
@@ -63,6 +64,7 @@ pub(crate) fn load(
     loaded.space = load_topic(connection, SPACE, rebase)?;
     loaded.checks = load_topic(connection, CHECKS, rebase)?;
     loaded.maintenance = load_topic(connection, MAINTENANCE, rebase)?;
+    loaded.lamps = load_topic(connection, LAMPS, rebase)?;
     Ok(())
 }
 
@@ -75,6 +77,7 @@ pub(crate) fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqli
     topics.apply(VOLUMES, &write.volumes)?;
     topics.apply(CHECKS, &write.checks)?;
     topics.apply(MAINTENANCE, &write.maintenance)?;
+    topics.apply(LAMPS, &write.lamps)?;
     if let Some(boot) = &write.boot {
         put_meta(transaction, BOOT, boot)?;
     }
@@ -184,6 +187,7 @@ mod tests {
     use diskvitals_model::counters::{CounterDevice, CounterHistory as Counters, CounterReading};
     use diskvitals_model::facts::kernel_log::LogProgress;
     use diskvitals_model::fixture::{at, event};
+    use diskvitals_model::lamp::{LampOrder, LampPlace};
     use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
     use diskvitals_model::space_history::SpaceHistory;
 
@@ -247,6 +251,8 @@ mod tests {
         let target = MaintenanceTarget::Subject(drive());
         let (by, note) = ("uid 0 (root)".to_owned(), "2027-01-15T08:00:00Z".to_owned());
         let order = Arc::new(MaintenanceOrder { by, note, since: at(9000), seconds: 7200 });
+        let place = LampPlace::Vmd { slot: "1".to_owned() };
+        let lamp = Arc::new(LampOrder { by: String::new(), since: at(9000), place });
         let write = WriteBatch {
             errors: put(vec![
                 (drive(), Arc::new(memory.clone())),
@@ -257,6 +263,7 @@ mod tests {
             smart: put(vec![(DriveId::new("A"), Arc::default())]),
             space: put(vec![(volume(), Arc::new(space.clone()))]),
             maintenance: put(vec![(target.clone(), order.clone())]),
+            lamps: put(vec![(DriveId::new("A"), lamp.clone())]),
             ..WriteBatch::default()
         };
         write_and_reload(&mut connection, &write);
@@ -270,6 +277,7 @@ mod tests {
         assert_eq!(loaded.space, vec![(volume(), space)]);
         // Its end is later than now.
         assert_eq!(loaded.maintenance, vec![(target, order)]);
+        assert_eq!(loaded.lamps, vec![(DriveId::new("A"), lamp)]);
         let less = WriteBatch {
             errors: gone(volume()),
             counters: gone((drive(), "scsi".into())),

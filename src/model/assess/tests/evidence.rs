@@ -323,6 +323,18 @@ fn the_time_in_which_a_drive_sleeps_does_not_make_its_answer_old() {
 }
 
 #[test]
+fn the_time_in_which_an_idle_drive_is_left_alone_does_not_make_its_answer_old() {
+    let mut host = unread(|drive| drive.rotational = Some(true));
+    host.io("8:0", "sda", 7, 0, 0);
+    respond(&mut host, SmartResponse::Report(Box::default()));
+    host.io("8:0", "sda", 7, 0, 5 * DAY);
+    assert_eq!(unknown_later(&host, 5 * DAY + 10), None, "idle");
+    host.io("8:0", "sda", 8, 0, 6 * DAY);
+    assert_eq!(unknown_later(&host, 6 * DAY + 10), None, "it is asked now");
+    assert!(unknown_later(&host, 7 * DAY + 10).is_some(), "it has not answered");
+}
+
+#[test]
 fn a_stored_answer_counts_after_a_restart_until_it_is_too_old() {
     let mut host = unread(|_| {});
     let mut history = SmartHistory::default();

@@ -239,6 +239,10 @@ fn a_degraded_pool_says_which_member_fails_and_what_may_still_fail() {
         "ZFS pool tank works without a part of its redundancy (state DEGRADED): sdb in mirror-0 is FAULTED; no redundancy left: the next failure may lose it"
     );
     assert_eq!(raised.evidence[1].text, "/dev/sdb1 FAULTED 0 0 0");
+    assert_eq!(
+        raised.advice.unwrap(),
+        "Bring sdb back (`zpool online tank /dev/sdb1`), or replace it (`zpool replace tank /dev/sdb1 NEW`), this week."
+    );
     // The tool does not answer any more: what it has said stays.
     pool.take(Err("zpool status: timed out".into()), at(20));
     host.layer("zfs:tank", LayerState::Zfs(pool), 20);
@@ -260,6 +264,38 @@ fn a_spare_in_use_or_a_lost_member_below_an_online_pool_is_a_finding() {
         let raised = host.raised_for(Reason::PoolDegraded, 11);
         assert_eq!(raised.is_some(), is_raised, "{sdb:?} {spare:?}");
     }
+}
+
+/// Its label names no pool. What it holds would be lost with it.
+#[test]
+fn a_spare_in_use_is_a_member_of_the_pool() {
+    let partition =
+        device("sdc1", "8:33", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sdc"]);
+    let mut host = tank().disk("sdc", "8:32", "C").with(partition);
+    host.scan(2);
+    let mut pool = mirrored(PoolState::Degraded, VdevState::Unavail, Some(VdevState::InUse));
+    let top = &mut pool.status.as_mut().unwrap().vdevs[0];
+    let lost = top.children.pop().unwrap();
+    let member =
+        Vdev { name: "/dev/sdc1".into(), state: Some(VdevState::Online), ..Vdev::default() };
+    let children = vec![lost, member];
+    top.children.push(Vdev {
+        name: "spare-1".into(),
+        state: Some(VdevState::Degraded),
+        children,
+        ..Vdev::default()
+    });
+    let devices = |host: &TestHost| {
+        host.facts.volumes[&volume("mnt:/tank")].facts.devices.contains(&"sdc1".to_owned())
+    };
+    assert!(!devices(&host));
+    host.layer("zfs:tank", LayerState::Zfs(pool.clone()), 10);
+    assert!(devices(&host), "as soon as the tool has said it");
+    host.scan(11);
+    assert!(devices(&host), "a scan does not know it");
+    host.pull("sdc");
+    host.scan(12);
+    assert!(host.raised(12).contains(&"C DriveMissing Bad Inaccessible".to_owned()));
 }
 
 #[test]

@@ -144,6 +144,14 @@ impl PoolStatus {
         self.vdevs.iter().filter(holds)
     }
 
+    /// The members that hold data now, spares in use among them.
+    pub(crate) fn working(&self) -> impl Iterator<Item = &Vdev> {
+        let works = |leaf: &&Vdev| {
+            matches!(leaf.state, None | Some(VdevState::Online | VdevState::Degraded))
+        };
+        self.of_data().flat_map(Vdev::leaves).filter(works)
+    }
+
     /// How many further members may fail in the worst case; None: it has no redundancy.
     pub(crate) fn tolerates(&self) -> Option<usize> {
         let filling = self.is_resilvering();

@@ -549,3 +549,56 @@ fn intervals_of_many_drives_are_spread() {
         (0..100).map(|n| jitter(Duration::from_secs(600), &format!("naa.{n}"), 0)).collect();
     assert!(distinct.len() > 60, "{}", distinct.len());
 }
+
+/// Seconds at which `sda` is queried in two days; `change` happens after the first minute.
+async fn starts_in_two_days(change: impl FnOnce(&mut Lab)) -> Vec<u64> {
+    let mut lab = lab(&[good("sda")]);
+    lab.pass(60).await;
+    lab.targets(|targets| targets[0].idle = true);
+    change(&mut lab);
+    lab.pass(2 * 86_400 - 60).await;
+    lab.starts("sda")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_drive_is_queried_once_a_day_and_one_with_findings_every_six_hours() {
+    assert_eq!(starts_in_two_days(|_| {}).await, [0, 86_400]);
+    let suspect = starts_in_two_days(|lab| lab.targets(|targets| targets[0].suspect = true));
+    assert_eq!(suspect.await, (0..8).map(|n| n * 6 * 3600).collect::<Vec<_>>());
+    let often = |lab: &mut Lab| lab.settings(|smart| smart.idle_interval = Duration::from_secs(1));
+    assert!(starts_in_two_days(often).await.len() > 2 * 86_400 / 661);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_drive_is_queried_when_its_io_is_back_on_request_and_after_an_error() {
+    let lab = lab(&[good("sda")]);
+    lab.pass(60).await;
+    lab.targets(|targets| targets[0].idle = true);
+    lab.pass(9 * 3600).await;
+    lab.targets(|targets| targets[0].idle = false);
+    lab.pass(10).await;
+    lab.targets(|targets| targets[0].idle = true);
+    lab.pass(3600).await;
+    let expected = vec![0, 9 * 3600 + 60];
+    assert_eq!(lab.starts("sda"), expected);
+    lab.ask(SourceRequest::Smart(vec![DriveId::known("sda")]));
+    lab.pass(3600).await;
+    lab.targets(|targets| targets[0].kernel_error_count += 1);
+    lab.pass(3600).await;
+    let expected = [&expected[..], &[10 * 3600 + 70, 11 * 3600 + 70]].concat();
+    assert_eq!(lab.starts("sda"), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_drive_is_followed_through_a_self_test_that_was_started_here() {
+    let mut running = healthy("SDA");
+    running["ata_smart_data"] =
+        serde_json::json!({"self_test": {"status": {"value": 249, "remaining_percent": 90}}});
+    running["smartctl"]["output"] = serde_json::json!(["smartctl 7.3", "Testing has begun."]);
+    let lab = lab(&[("sda", DriveBehavior::Json(running, 0))]);
+    lab.pass(60).await;
+    lab.targets(|targets| targets[0].idle = true);
+    lab.ask(SourceRequest::SelfTest { drive: DriveId::known("sda"), kind: SelfTestKind::Long });
+    lab.pass(600).await;
+    assert!(lab.starts("sda").len() > 8, "{:?}", lab.starts("sda"));
+}

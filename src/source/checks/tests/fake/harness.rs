@@ -80,6 +80,7 @@ pub fn harness_at(
             suspect_interval: far,
             shortest_interval: far,
             slow_interval: far,
+            idle_interval: far,
             timeout: far,
             at_once: 1,
             nvme_events: false,
