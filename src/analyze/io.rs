@@ -36,7 +36,7 @@ pub enum IoError {
     TooLong,
     #[error("no file of `diskvitals record io`, no iostat JSON, and no text of `sar -d`")]
     Unknown,
-    #[error("iostat's JSON")]
+    #[error("iostat's JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
         "the readings have no times; record with `S_TIME_FORMAT=ISO iostat -d -x -t -o JSON 60`"

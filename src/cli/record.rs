@@ -46,7 +46,7 @@ fn reading(
     known: &mut BTreeMap<String, String>,
 ) -> Result<String, Error> {
     let stats = read(root, DISKSTATS)?;
-    let (mut drives, mut counters) = (String::new(), format!("time {at}\n"));
+    let (mut drives, mut counters) = (String::new(), format!("time {at:.3}\n"));
     for line in stats.lines() {
         let Some(name) = line.split_ascii_whitespace().nth(2) else {
             continue;
@@ -144,7 +144,7 @@ mod tests {
         let root = HostRoot::new(dir.path());
         let mut known = BTreeMap::new();
         let at = Timestamp::from_second(1_764_000_000).expect("a time");
-        let counters = "time 2025-11-24T16:00:00Z\n   8 0 sda 1 2 3 4\n   8 0 sdb 1 2 3 4\n   8 0 sdc 1 2 3 4\n   \
+        let counters = "time 2025-11-24T16:00:00.000Z\n   8 0 sda 1 2 3 4\n   8 0 sdb 1 2 3 4\n   8 0 sdc 1 2 3 4\n   \
             8 0 sdd 1 2 3 4\n   8 0 sde 1 2 3 4\n   8 0 nvme0n1 1 2 3 4\n";
         let drives = "drive sda rotating ATA WDC WD80EFAX\ndrive sdb other ATA WDC WD80EFAX\n\
             drive sdc shingled WDC WD80EFAX\ndrive sdd other QEMU HARDDISK\n\

@@ -29,6 +29,9 @@ pub fn text(io: &IoAnalysis, screen: &Screen) -> String {
     if let Some((begin, end)) = io.begin.zip(io.end) {
         text.push_str(&format!("from {} to {}\n", local(begin, screen), local(end, screen)));
     }
+    if io.drives.is_empty() {
+        text.push_str("no SCSI, SATA or NVMe drive\n");
+    }
     text.push_str(&table(&DRIVES, &io.drives, screen));
     for drive in &io.drives {
         let name = escape_control(&drive.name);

@@ -1,7 +1,7 @@
 //! Classifies a disk: its kind and its transport, from its path in /sys/devices and its attributes.
 //! Pure.
 
-use diskvitals_model::drive::{DriveKind, Transport};
+use diskvitals_model::drive::{DriveKind, Transport, is_emulated};
 
 /// The attributes of a disk's attachment in sysfs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,27 +122,8 @@ pub fn kind(properties: &DiskProperties<'_>, transport: Transport) -> DriveKind 
     }
 }
 
-/// Disks that a hypervisor or a cloud emulates: their health and rotation speed have no meaning.
 fn is_virtual_disk(properties: &DiskProperties<'_>) -> bool {
-    const VENDORS: [&str; 9] =
-        ["QEMU", "VMware", "VBOX", "Msft", "Google", "NUTANIX", "Xen", "Virtuozzo", "AHV"];
-    const MODELS: [&str; 13] = [
-        "QEMU ",
-        "VMware",
-        "VBOX ",
-        "ORCL-VBOX",
-        "Amazon EC2",
-        "Amazon Elastic",
-        "nvme_card",
-        "MSFT NVMe",
-        "Microsoft NVMe",
-        "Alibaba Cloud",
-        "Google ",
-        "Virtual ",
-        "Parallels",
-    ];
-    properties.vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
-        || properties.model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
+    is_emulated(properties.vendor, properties.model)
         // Disks of scsi_debug, and of VMware's paravirtual controller, whatever the disk reports.
         || components(properties.sysfs).any(|part| is_numbered_name(part, "pseudo_"))
         || properties.scsi_driver == Some("vmw_pvscsi")
