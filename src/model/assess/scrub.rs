@@ -85,7 +85,9 @@ pub(crate) fn scrubbed(facts: &Facts, devices: &[String], fs: Option<&BtrfsFs>) 
             label: stack.label(inventory, device),
             is_degraded: stack.is_bad(),
             triggers: match state {
-                LayerState::Md(_) => triggers(facts, TriggerTarget::Md, &[device.clone()]),
+                LayerState::Md(_) => {
+                    triggers(facts, TriggerTarget::Md, std::slice::from_ref(device))
+                }
                 LayerState::Zfs(_) => {
                     let pool = pool_of_device(device).unwrap_or_default();
                     triggers(facts, TriggerTarget::Zfs, &[pool.to_owned()])
