@@ -433,9 +433,11 @@ fn a_zfs_member_is_replaced_by_its_name_and_waits_for_its_pair() {
     // Gone without a replacement: by its number, which no other drive has.
     host.pull("sda");
     let lost = leaf("/dev/disk/by-id/ata-A", 11, VdevState::Unavail);
-    pool(&mut host, vec![lost, b()], false, 4);
+    pool(&mut host, vec![lost.clone(), b()], false, 4);
+    // The scan after that answer of the tool: the new one is no member any more.
+    pool(&mut host, vec![lost, b()], false, 5);
     assert_eq!(shown(&host, "A"), typed("zpool replace tank 11 /dev/disk/by-id/ata-C"));
-    pool(&mut host, vec![new, b()], false, 5);
+    pool(&mut host, vec![new, b()], false, 6);
     assert_eq!(shown(&host, "A"), only(StepKind::Done));
 }
 
