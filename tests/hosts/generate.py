@@ -1005,7 +1005,55 @@ def proxmox():
     host.done()
 
 
+def gateway():
+    """A small board: an eMMC that is worn out, a UFS device that is well, a NVMe drive of four lanes in a slot of two, and one with two ports, one of which is gone."""
+    host = Host("gateway")
+    card = "/sys/devices/platform/fe310000.mmc/mmc_host/mmc0/mmc0:0001"
+    emmc = f"{card}/block/mmcblk0"
+    host.block(emmc, "179:0", 31268536320, links=["disk/by-id/mmc-DG4032_0x4b3c2d1e"], udev=dict(ID_NAME="DG4032", ID_SERIAL="0x4b3c2d1e", ID_PATH="platform-fe310000.mmc"), busy=(9000, 0))
+    host.link(f"{emmc}/device", card)
+    for key, value in dict(type="MMC", name="DG4032", serial="0x4b3c2d1e", manfid="0x000045", fwrev="0x3433303130000000", life_time="0x0b 0x03", pre_eol_info="0x01").items():
+        host.file(f"{card}/{key}", value)
+    host.partition(emmc, "mmcblk0p1", 1, "179:1", 1048576, 31266439168, **fs("ext4", "aaaaaaaa-0000-4000-8000-000000000001"))
+    ufs = "/sys/devices/platform/soc/1d84000.ufshc"
+    lun = host.scsi(f"{ufs}/host0", "0:0:0:0", "sda", "8:0", 128035676160, "KIOXIA", "THGJFGT0T25BAIL", "0305", "ufshcd", serial="0020", rotational=0, physical=4096,
+                    links=["disk/by-path/platform-1d84000.ufshc-scsi-0:0:0:0"], udev=dict(ID_BUS="scsi", ID_MODEL="THGJFGT0T25BAIL", ID_VENDOR="KIOXIA", ID_REVISION="0305", ID_PATH="platform-1d84000.ufshc-scsi-0:0:0:0"))
+    for key, value in dict(eol_info="0x01", life_time_estimation_a="0x02", life_time_estimation_b="0x00").items():
+        host.file(f"{ufs}/health_descriptor/{key}", value)
+    host.file(f"{ufs}/power/runtime_status", "active")
+    host.partition(lun, "sda1", 1, "8:1", 1048576, 128033579008, **fs("ext4", "aaaaaaaa-0000-4000-8000-000000000002"))
+    disk = host.nvme(0, "0000:00:01.0/0000:01:00.0", "KBG50ZNV512G KIOXIA", "Y2SPH0A1B2C3", "AEAA0102", "259:0", 512110190592, eui="8c e3 8e 05 01 2a 3b 4c")
+    function = "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    for key, value in dict(current_link_width=2, max_link_width=4, current_link_speed="8.0 GT/s PCIe", max_link_speed="16.0 GT/s PCIe", power_state="D0", power__runtime_status="active").items():
+        host.file(f"{function}/{key.replace('__', '/')}", value)
+    host.file(f"{disk}/stat", "5000 0 40000 20 5000 0 40000 40 0 60 60")
+    host.partition(disk, "nvme0n1p1", 1, "259:1", 1048576, 512107044864, **fs("xfs", "aaaaaaaa-0000-4000-8000-000000000003"))
+    # The kernel sends I/O to the head, below the subsystem, over its paths below the controllers.
+    nqn, model, serial = "nqn.1994-11.com.samsung:nvme:PM1735:2.5-inch:S5RZNX0R000001", "SAMSUNG MZWLJ3T8HBLS-00007", "S5RZNX0R000001"
+    subsystem = "/sys/devices/virtual/nvme-subsystem/nvme-subsys1"
+    shared = dict(model=f"{model:40}", serial=f"{serial:20}", firmware_rev="EPK9CB5Q", subsysnqn=nqn)
+    for key, value in dict(shared, iopolicy="numa").items():
+        host.file(f"{subsystem}/{key}", value)
+    host.link("/sys/class/nvme-subsystem/nvme-subsys1", subsystem)
+    for number, (bus, state) in enumerate((("0000:02:00.0", "live"), ("0000:03:00.0", "dead")), 1):
+        controller = f"/sys/devices/pci0000:00/0000:00:0{number + 1}.0/{bus}/nvme/nvme{number}"
+        for key, value in dict(shared, transport="pcie", state=state).items():
+            host.file(f"{controller}/{key}", value)
+        host.link(f"/sys/class/nvme/nvme{number}", controller)
+        host.link(f"{subsystem}/nvme{number}", controller)
+        host.file(f"{controller}/nvme1c{number}n1/ana_state", "optimized")
+    host.block(f"{subsystem}/nvme1n1", "259:2", 3840755982336, links=["disk/by-id/nvme-eui.3456789012345678002538b100000001"], busy=(700, 0),
+               udev=dict(ID_MODEL=model.replace(" ", "_"), ID_SERIAL_SHORT=serial, ID_WWN="eui.3456789012345678002538b100000001", **fs("xfs", "aaaaaaaa-0000-4000-8000-000000000004")))
+    host.file(f"{subsystem}/nvme1n1/nsid", 1)
+    host.file(f"{subsystem}/nvme1n1/wwid", "eui.3456789012345678002538b100000001")
+    host.pseudo()
+    for number, (dev, point, kind, device, size) in enumerate((("179:1", "/", "ext4", "mmcblk0p1", 31266439168), ("8:1", "/srv/log", "ext4", "sda1", 128033579008),
+                                                               ("259:1", "/srv/cache", "xfs", "nvme0n1p1", 512107044864), ("259:2", "/srv/data", "xfs", "nvme1n1", 3840755982336)), 1):
+        host.mount(dev, "/", point, kind, f"/dev/{device}", probe=(size, 0.4), fstab=f"UUID=aaaaaaaa-0000-4000-8000-00000000000{number}")
+    host.done()
+
+
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, smart_array, adaptec, lvm_raid_integrity, zfs_nas, ceph_node, proxmox):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, smart_array, adaptec, lvm_raid_integrity, zfs_nas, ceph_node, proxmox, gateway):
         make()

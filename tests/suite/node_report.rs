@@ -138,7 +138,7 @@ fn the_page_is_valid_and_shows_what_is_wrong() {
     ] {
         assert!(shown.contains(expected), "{expected}");
     }
-    let map = Selector::parse("svg.map g.node").expect("a selector");
+    let map = Selector::parse("svg.map svg.node").expect("a selector");
     assert!(parsed.select(&map).count() >= 20);
 }
 
@@ -321,7 +321,7 @@ fn large_nodes_have_readable_reports_of_bounded_size() {
         assert_eq!(parsed.select(&rows).count(), drives);
         let shown: String = parsed.root_element().text().collect();
         assert!(shown.contains("Not drawn: "), "{drives}");
-        let nodes = Selector::parse("svg.map g.node").expect("a selector");
+        let nodes = Selector::parse("svg.map svg.node").expect("a selector");
         assert!(parsed.select(&nodes).count() < 700);
         let listed = json(&daemon.socket, &["drives", "-o", "json"]);
         let names = listed["drives"].as_array().expect("drives").iter();
