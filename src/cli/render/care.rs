@@ -22,7 +22,7 @@ const COLUMNS: [Column<Row>; 5] = [
     column("TASK", 0, 0, |it, _| plain(it.task)),
     column("LAST", 0, 2, |it, screen| plain(last(it, screen))),
     column("NEXT", 0, 1, |it, screen| plain(next(it, screen))),
-    column("WAITS FOR", 24, 0, |it, screen| state(it, screen)),
+    column("WAITS FOR", 24, 0, state),
 ];
 
 const NOTHING: &str = "nothing is scheduled: `care = \"standard\"` in /etc/diskvitals/diskvitals.toml starts self-tests and scrubs, on drives that report self-tests and on md, ZFS and btrfs\n";

@@ -393,7 +393,7 @@ fn pool(host: &mut TestHost, children: Vec<Vdev>, running: bool, seconds: i64) {
         state: Some(VdevState::Online),
         ..Vdev::default()
     };
-    let scan = running.then(|| PoolScan {
+    let scan = running.then_some(PoolScan {
         is_resilver: true,
         state: ScanState::Running,
         errors: 0,

@@ -205,8 +205,9 @@ fn of_file(path: &str, error: &io::Error) -> io::Error {
 
 /// The last assignment in a file for a shell, without its quotes.
 fn setting(text: &str, key: &str) -> Option<String> {
-    let values = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
-    values.last().map(|value| value.trim_matches(['"', '\'']).to_owned())
+    let mut values =
+        text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+    values.next_back().map(|value| value.trim_matches(['"', '\'']).to_owned())
 }
 
 #[cfg(test)]

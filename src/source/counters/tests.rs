@@ -278,7 +278,7 @@ fn a_ufs_device_is_asked_only_while_it_and_its_disk_are_awake() {
     let root = HostRoot::new(dir.path());
     let group = CounterGroup::Ufs { device: "sda".into() };
     let groups = || read(&root, &CounterGroup::Plain).expect("read").drives;
-    assert_eq!(groups(), [group.clone()]);
+    assert_eq!(groups(), std::slice::from_ref(&group));
     let values = &read(&root, &group).expect("read").readings[0].values;
     let expected = [("eol_info", 1), ("life_time_estimation_a", 11)];
     assert_eq!(*values, expected.map(|(name, value)| (name.to_owned(), value)).into());
