@@ -1,4 +1,4 @@
-//! Attacks on the real kernel; docs/security.md lists them. `holds`: false traces of deleted
+//! Attacks on the real kernel; attacks/README.md lists them. `holds`: false traces of deleted
 //! pods. `jail`: a hostile checker. `jail_bounds`: what it takes from others. `shares`: clients that
 //! hold all they can get. `writable_files`: a configuration and programs that users may change.
 //! `user_mounts`:
