@@ -12,6 +12,7 @@ mod tests;
 
 use crate::advice::medium::Medium;
 use crate::assess::MAX_MESSAGE;
+use crate::drive::DriveKind;
 use crate::facts::repairs;
 use crate::label;
 use crate::snapshot::{Drive, Presence, Snapshot, Volume};
@@ -124,6 +125,10 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
     };
     let words = match medium.words(action) {
         Some(words) => words,
+        // It has no cable.
+        None if action == Action::ReseatCable && drive.facts.kind == DriveKind::Nvme => {
+            "Reseat it, and look at its slot, riser or backplane"
+        }
         None if is_copied_first => "Save what is on it first, then replace it",
         // md has taken it out and has not said why.
         None if is_only(Reason::RaidMemberFailed) => {

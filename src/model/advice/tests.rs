@@ -126,6 +126,13 @@ fn what_has_no_cable_gets_no_advice_about_one() {
 }
 
 #[test]
+fn an_nvme_drive_has_no_cable() {
+    let (to_do, _) =
+        advised(|facts| facts.kind = DriveKind::Nvme, Reason::LinkDowngraded, Severity::Suspect);
+    assert!(to_do.starts_with("Reseat it") && !to_do.contains("cable"), "{to_do}");
+}
+
+#[test]
 fn commands_name_the_drive() {
     let snapshot = snapshot(TestHost::default().disk("sda", "8:0", "A"));
     let subject = Subject::Drive(DriveId::new("A"));
