@@ -210,6 +210,10 @@ impl Drive {
             }
         };
         merge(&mut device, more);
+        if self.node == SATA_RESTS.node {
+            // A disk whose model is QEMU's is one of a hypervisor, which does not turn.
+            merge(&mut device, json!({ "model": "LAB ROTATING DISK" }));
+        }
         if self.wwn > 0 {
             // Errors are passed to the guest; QEMU's default pauses it for some.
             merge(
