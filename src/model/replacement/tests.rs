@@ -423,6 +423,15 @@ fn a_zfs_member_is_replaced_by_its_name_and_waits_for_its_pair() {
         shown(&host, "A"),
         typed("zpool replace tank /dev/disk/by-id/ata-A /dev/disk/by-id/ata-C")
     );
+    // `zpool` may call it by a name that udev does not know: its label has the GUID.
+    host.inventory.devices.get_mut("sda").unwrap().fs_uuid_sub = Some("11".into());
+    let named = leaf("/dev/disk/by-vdev/bay0", 11, VdevState::Online);
+    pool(&mut host, vec![named, b()], false, 1);
+    assert_eq!(
+        shown(&host, "A"),
+        typed("zpool replace tank /dev/disk/by-vdev/bay0 /dev/disk/by-id/ata-C")
+    );
+    host.inventory.devices.get_mut("sda").unwrap().fs_uuid_sub = None;
     let new = leaf("/dev/disk/by-id/ata-C", 13, VdevState::Online);
     let pair =
         Vdev { name: "replacing-0".into(), children: vec![a(), new.clone()], ..Vdev::default() };

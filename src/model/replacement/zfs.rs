@@ -71,8 +71,11 @@ impl<'a> Guide<'a> {
         }))
     }
 
-    /// By the names of its devices, or of what the drive was.
+    /// By the GUID in its label, by the names of its devices, or of what the drive was.
     fn is_leaf(&self, leaf: &Vdev) -> bool {
+        if leaf.device(self.inventory).is_some_and(|device| self.is_on(&device.name, self.id())) {
+            return true;
+        }
         let name = leaf.path.as_deref().unwrap_or(&leaf.name);
         let note = leaf.note.strip_prefix("was ").unwrap_or_default();
         let is_named = |link: &str| name == link || note == link;
