@@ -89,12 +89,6 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::raid::member_failed_and_pulled,
     },
     Scenario {
-        name: "an_md_member_is_replaced_by_the_guide_and_the_wrong_drive_goes_back_first",
-        breaks: &[drives::REPLACED, drives::REPLACED_OTHER, drives::REPLACED_NEW],
-        limit: Duration::from_secs(240),
-        run: lab::replacement::of_an_md_member,
-    },
-    Scenario {
         name: "a_btrfs_whose_half_is_pulled_has_no_redundancy_left_until_a_scrub_has_read_it",
         breaks: &[drives::BTRFS_HALF_A, drives::BTRFS_HALF_B],
         limit: Duration::from_secs(180),
@@ -170,6 +164,12 @@ const SCENARIOS: &[Scenario] = &[
 
 /// Run when named, and by `scripts/test full`: minutes each, or the same on another bus or filesystem.
 const LONG: &[Scenario] = &[
+    Scenario {
+        name: "an_md_member_is_replaced_by_the_guide_and_the_wrong_drive_goes_back_first",
+        breaks: &[drives::REPLACED, drives::REPLACED_OTHER, drives::REPLACED_NEW],
+        limit: Duration::from_secs(240),
+        run: lab::replacement::of_an_md_member,
+    },
     Scenario {
         name: "smart_a_scsi_disk_that_predicts_its_failure_is_bad",
         breaks: &[],

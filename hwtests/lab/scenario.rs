@@ -78,8 +78,10 @@ fn round(built: &Path, zfs: Option<&Path>, chosen: &[&Scenario]) -> usize {
     // On a busy machine the first scan may take longer than the daemon waits for one.
     context.until_within(FIRST_SNAPSHOT, "the first complete snapshot", |context| {
         let settled = context.guest.ask("status").is_ok_and(|node| node["settled"] == true);
-        let drives = context.guest.ask("drives").ok()?["drives"].as_array()?.len();
-        (settled && drives >= drives::ALL.len()).then_some(())
+        let answer = context.guest.ask("drives").ok()?;
+        let drives = answer["drives"].as_array()?;
+        let is_answered = drives.iter().all(|drive| drive["health"] != "HEALTH_UNKNOWN");
+        (settled && is_answered && drives.len() >= drives::ALL.len()).then_some(())
     });
     let mut failed = Vec::new();
     for scenario in chosen {
