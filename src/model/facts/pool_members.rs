@@ -2,13 +2,12 @@
 //! sets the counts to zero, and that is no recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::block::{Inventory, LayerState};
 use crate::counters::{CounterDevice, CounterHistory, CounterReading};
-use crate::facts::Facts;
+use crate::facts::{Facts, LayerFacts};
 use crate::stack::{Vdev, ZfsPool};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
@@ -56,36 +55,46 @@ impl Facts {
     /// Adds to a scan what only `zpool status` says: the label of a spare in use names no pool.
     pub(super) fn note_pool_members(&mut self, scan: &mut Inventory) {
         self.unlabeled_members.clear();
-        for (pool, layer) in &self.layers {
-            let Some(LayerState::Zfs(ZfsPool { status: Some(status), .. })) =
-                layer.state.last_known()
-            else {
-                continue;
-            };
-            let working = status.working().filter_map(|member| member.device(scan));
-            let working: BTreeSet<String> = working.map(|it| it.name.clone()).collect();
-            let Some(device) = scan.devices.get_mut(pool) else { continue };
-            let added = working.into_iter().filter(|name| !device.underlying.contains(name));
-            let added: BTreeSet<String> = added.collect();
-            device.underlying.extend(added.iter().cloned());
-            device.underlying.sort();
-            self.unlabeled_members.insert(pool.clone(), added);
+        self.unlabeled_members = self.members_beside(scan);
+        for (pool, added) in &self.unlabeled_members {
+            if let Some(device) = scan.devices.get_mut(pool) {
+                device.underlying.extend(added.iter().cloned());
+                device.underlying.sort();
+            }
         }
     }
 
     /// The last scan as it was, if `zpool status` now adds other members to it.
-    pub(super) fn scan_with_other_pool_members(&mut self) -> Option<Observation<Inventory>> {
+    pub(super) fn scan_with_other_pool_members(&self) -> Option<Observation<Inventory>> {
         let Observation::Ok { at, value } = self.inventory.observation() else { return None };
-        let (at, known) = (*at, Arc::clone(value));
-        let mut scan = (*known).clone();
+        if self.members_beside(value) == self.unlabeled_members {
+            return None;
+        }
+        let mut scan = (**value).clone();
         for (pool, added) in &self.unlabeled_members {
             if let Some(device) = scan.devices.get_mut(pool) {
                 device.underlying.retain(|name| !added.contains(name));
             }
         }
-        let mut complete = scan.clone();
-        self.note_pool_members(&mut complete);
-        (complete != *known).then(|| Observation::ok(at, scan))
+        Some(Observation::ok(*at, scan))
+    }
+
+    /// Of each pool, the working members that the scan without our additions does not have.
+    fn members_beside(&self, scan: &Inventory) -> BTreeMap<String, BTreeSet<String>> {
+        let of_pool = |(pool, layer): (&String, &LayerFacts)| {
+            let LayerState::Zfs(ZfsPool { status, .. }) = layer.state.last_known()? else {
+                return None;
+            };
+            let device = scan.devices.get(pool)?;
+            let added = self.unlabeled_members.get(pool);
+            let is_scanned = |name: &String| {
+                device.underlying.contains(name) && !added.is_some_and(|it| it.contains(name))
+            };
+            let working = status.as_ref()?.working().filter_map(|member| member.device(scan));
+            let working = working.map(|it| it.name.clone());
+            Some((pool.clone(), working.filter(|name| !is_scanned(name)).collect()))
+        };
+        self.layers.iter().filter_map(of_pool).collect()
     }
 
     /// With the kernel name of the device that is the member.
